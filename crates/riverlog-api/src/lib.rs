@@ -1,0 +1,1 @@
+//! The doors: request bytes to node calls and back.

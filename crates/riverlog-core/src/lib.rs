@@ -1,0 +1,1 @@
+//! The rules: replicas, groups, cluster metadata. Touches nothing.

@@ -1,0 +1,71 @@
+//! The seam below everything: files that are read and written at positions, folders whose entries are
+//! synced on their own. Paths are relative to the volume, with `/`, made of our own names only.
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+
+/// How [`Disk::open`] opens a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Must exist; for reading only.
+    Read,
+    /// Must exist.
+    Write,
+    /// Made when missing, kept when there.
+    Create,
+}
+
+/// One entry of a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Name without the folder.
+    pub name: String,
+    /// Whether it is a folder.
+    pub is_dir: bool,
+}
+
+/// A tree of files. Nothing but what [`DiskFile::sync`] and [`Disk::sync_dir`] made durable survives a power cut.
+pub trait Disk: Send + Sync + Debug {
+    /// Opens or makes a file.
+    fn open(&self, path: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
+    /// The entries of a folder in order of name; empty when the folder is missing.
+    fn list(&self, dir: &str) -> io::Result<Vec<Entry>>;
+    /// Makes a folder and those above it. The entries are durable after `sync_dir` of each parent.
+    fn create_dir_all(&self, dir: &str) -> io::Result<()>;
+    /// Replaces `to` atomically.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Missing is not an error.
+    fn remove_file(&self, path: &str) -> io::Result<()>;
+    /// Missing is not an error.
+    fn remove_dir_all(&self, dir: &str) -> io::Result<()>;
+    /// Makes the folder's entries durable.
+    fn sync_dir(&self, dir: &str) -> io::Result<()>;
+    /// Bytes that can still be written.
+    fn available(&self) -> io::Result<u64>;
+    /// Takes the lock file at `path` for as long as the returned guard lives; an error of kind `WouldBlock` when
+    /// another process (or another volume of this one) holds it.
+    fn lock(&self, path: &str) -> io::Result<Box<dyn Send + Sync>>;
+}
+
+/// An open file. All calls may come from several threads at once.
+pub trait DiskFile: Send + Sync + Debug {
+    /// Reads at a position; fewer bytes than asked only at the end of the file.
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize>;
+    /// Writes all buffers, one after the other, at a position; the file grows as needed.
+    fn write_at(&self, bufs: &[&[u8]], at: u64) -> io::Result<()>;
+    /// Length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether it has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Cuts or extends (with zeros).
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Makes content and length durable (`fdatasync`). After an error nothing about the file's unsynced bytes is known.
+    fn sync(&self) -> io::Result<()>;
+    /// For sendfile; `None` for disks that are not the system's.
+    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        None
+    }
+}

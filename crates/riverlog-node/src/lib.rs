@@ -1,0 +1,1 @@
+//! One node without sockets: logs, rules, parked answers, jobs.

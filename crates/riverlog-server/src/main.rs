@@ -1,0 +1,2 @@
+//! The binary `riverlog`.
+fn main() {}

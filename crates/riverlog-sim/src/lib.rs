@@ -1,0 +1,1 @@
+//! Whole nodes and clients on virtual time, network and disk.

@@ -1,0 +1,1 @@
+//! An event log that runs inside a program.

@@ -1,0 +1,2 @@
+//! What developers and CI run.
+fn main() {}
