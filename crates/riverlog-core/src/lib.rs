@@ -1,1 +1,15 @@
-//! The rules: replicas, groups, cluster metadata. Touches nothing.
+//! The rules: replicas, groups, cluster metadata, configuration keys.
+//!
+//! State machines that touch nothing: they take commands and the time, and give back records to append,
+//! changes that a fail-over may forget, and answers. Machines that write records have three verbs:
+//! `decide(&self, …)` never changes anything; `apply(&mut self, …)` runs in log order when a record has been
+//! appended, and can't fail; `soft(&mut self, …)` is for sessions, pending joins and timers.
+//! Recovery is `apply` over the log.
+
+pub mod config;
+pub mod groups;
+pub mod metadata;
+pub mod replica;
+pub mod time;
+
+pub use time::Now;

@@ -1,1 +1,17 @@
-//! One node without sockets: logs, rules, parked answers, jobs.
+//! One node without sockets: logs, rules, parked answers and jobs in a box.
+//!
+//! What goes in: commands with a [`Reply`], finished jobs, time. What comes out: replies (each completed exactly once, now
+//! or later), jobs to run, the next deadline. Three hosts drive the same box: the server, the embedded library and the
+//! simulator. All calls take `&self` and may come from several threads; there is one lock for each partition and one for
+//! each coordinator shard, never two of a kind at once, and none across a job or a reply.
+
+mod command;
+mod node;
+mod settings;
+
+pub use command::{
+    AppendAnswer, AppendCommand, AppendFailure, FetchAnswer, FetchCommand, FetchPartition,
+    FetchedPartition, Isolation, OffsetAnswer, OffsetQuery, PartitionDescription, Reply,
+};
+pub use node::{Host, Job, JobDone, Lane, Node, PartitionRef, StartError};
+pub use settings::{Budgets, Entropy, NodeSettings};

@@ -1,0 +1,468 @@
+//! Consumer groups and their offsets: one shard for each partition of `__consumer_offsets`.
+//!
+//! Classic groups (KIP-62, 345, 394, 429, 559, 800, 814) and the consumer protocol (KIP-848), which the embedded library
+//! uses too: the broker assigns, and only what must move moves. Records are Kafka's own, so that its tools read them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
+
+use crate::Now;
+
+/// Names an answer that the host owes; chosen by the host, unique among the open ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+/// A record of `__consumer_offsets`, key and value in Kafka's layout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRecord {
+    /// Never null.
+    pub key: Bytes,
+    /// `None` is a tombstone.
+    pub value: Option<Bytes>,
+}
+
+/// What a decision asks the host to do, in this order: perform `soft` now, append `records` as one batch, `apply` each when
+/// appended; send each answer once everything that it revealed is durable (its `after`, and the records of this
+/// decision).
+#[derive(Clone, Debug, Default)]
+pub struct Decision {
+    /// To append atomically; empty: nothing to write.
+    pub records: Vec<StoredRecord>,
+    /// To perform before the append.
+    pub soft: Vec<Soft>,
+    /// To send, each to its token.
+    pub answers: Vec<Answer>,
+}
+
+/// An answer, and the position of `__consumer_offsets` that must be durable before it is sent.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Who waits for it.
+    pub token: Token,
+    /// What they get.
+    pub body: GroupAnswer,
+    /// The shard's log offset (exclusive) up to which this answer has read; besides, the records of its decision.
+    pub after: Offset,
+}
+
+/// A change that a fail-over may forget. Made by `decide`, given back to [`GroupShard::soft`].
+#[derive(Clone, Debug)]
+pub struct Soft(pub(crate) SoftChange);
+
+#[derive(Clone, Debug)]
+pub(crate) enum SoftChange {}
+
+/// What groups need to know of topics.
+pub trait Topics {
+    /// Id and number of partitions of a topic; `None` when it doesn't exist.
+    fn by_name(&self, name: &str) -> Option<(TopicId, i32)>;
+    /// Name of a topic.
+    fn name_of(&self, id: TopicId) -> Option<&str>;
+    /// Names of all topics, in order (for patterns).
+    fn names(&self) -> Vec<&str>;
+}
+
+/// Settings of groups (Kafka's broker keys).
+#[derive(Clone, Debug)]
+pub struct GroupSettings {
+    /// `group.min.session.timeout.ms`, default 6 s.
+    pub min_session_timeout: Duration,
+    /// `group.max.session.timeout.ms`, default 30 min.
+    pub max_session_timeout: Duration,
+    /// `group.initial.rebalance.delay.ms`, default 100 ms.
+    pub initial_rebalance_delay: Duration,
+    /// `group.max.size`.
+    pub max_size: usize,
+    /// `offsets.retention.minutes`, default 7 days.
+    pub offsets_retention: Duration,
+    /// `offset.metadata.max.bytes`, default 4096.
+    pub metadata_max_bytes: usize,
+    /// `group.consumer.session.timeout.ms`, default 45 s.
+    pub consumer_session_timeout: Duration,
+    /// `group.consumer.heartbeat.interval.ms`, default 5 s.
+    pub consumer_heartbeat_interval: Duration,
+}
+
+impl Default for GroupSettings {
+    fn default() -> Self {
+        GroupSettings {
+            min_session_timeout: Duration::from_secs(6),
+            max_session_timeout: Duration::from_secs(1800),
+            initial_rebalance_delay: Duration::from_millis(100),
+            max_size: usize::MAX,
+            offsets_retention: Duration::from_secs(7 * 24 * 3600),
+            metadata_max_bytes: 4096,
+            consumer_session_timeout: Duration::from_secs(45),
+            consumer_heartbeat_interval: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A partition of a topic, by name and id (the id is [`TopicId::ZERO`] where the client gave only a name).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopicPartition {
+    /// Name.
+    pub topic: String,
+    /// Id.
+    pub id: TopicId,
+    /// Partition.
+    pub partition: i32,
+}
+
+/// An offset as committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommittedOffset {
+    /// The next record to read.
+    pub offset: Offset,
+    /// Epoch of the last record read; −1 unknown.
+    pub leader_epoch: LeaderEpoch,
+    /// The client's own words.
+    pub metadata: String,
+    /// When it was committed, ms since the epoch.
+    pub commit_timestamp: i64,
+    /// `retention_time_ms` of old clients (OffsetCommit v2–v4).
+    pub expire_timestamp: Option<i64>,
+}
+
+/// A command to a group.
+#[derive(Clone, Debug)]
+pub enum GroupCommand {
+    /// Classic: JoinGroup.
+    Join(Join),
+    /// Classic: SyncGroup.
+    Sync(Sync),
+    /// Classic: Heartbeat.
+    Heartbeat {
+        /// Group.
+        group: String,
+        /// Generation of the member's last join.
+        generation: Generation,
+        /// The member.
+        member: String,
+        /// Static member's own name.
+        instance: Option<String>,
+    },
+    /// Classic and static members: LeaveGroup.
+    Leave {
+        /// Group.
+        group: String,
+        /// Who leaves: member id (may be empty with an instance), instance, reason.
+        members: Vec<(String, Option<String>, Option<String>)>,
+    },
+    /// Consumer protocol: ConsumerGroupHeartbeat.
+    ConsumerHeartbeat(ConsumerHeartbeat),
+    /// OffsetCommit.
+    Commit {
+        /// Group.
+        group: String,
+        /// Generation (classic) or member epoch (consumer); −1 for commits from outside.
+        generation: Generation,
+        /// The member; empty for commits from outside.
+        member: String,
+        /// Static member's own name.
+        instance: Option<String>,
+        /// What to commit; `CommittedOffset::commit_timestamp` is set by the group.
+        offsets: Vec<(TopicPartition, CommittedOffset)>,
+        /// The version of the request: some errors depend on it.
+        version: i16,
+    },
+    /// OffsetDelete (KIP-496).
+    DeleteOffsets {
+        /// Group.
+        group: String,
+        /// Which.
+        partitions: Vec<TopicPartition>,
+    },
+    /// DeleteGroups, one group.
+    DeleteGroup {
+        /// Group.
+        group: String,
+    },
+}
+
+/// Classic: JoinGroup.
+#[derive(Clone, Debug, Default)]
+pub struct Join {
+    /// Group.
+    pub group: String,
+    /// Empty for a new member.
+    pub member: String,
+    /// Static member's own name (KIP-345).
+    pub instance: Option<String>,
+    /// From the request header.
+    pub client_id: String,
+    /// Address, as Kafka shows it: `/127.0.0.1`.
+    pub client_host: String,
+    /// Session time-out.
+    pub session_timeout: Duration,
+    /// Rebalance time-out.
+    pub rebalance_timeout: Duration,
+    /// "consumer", "connect", …
+    pub protocol_type: String,
+    /// Name and metadata, the member's favourite first.
+    pub protocols: Vec<(String, Bytes)>,
+    /// KIP-394: a new dynamic member must come again with the id that it is given (v4+).
+    pub require_known_member: bool,
+    /// KIP-814: the client can be told to skip the assignment (v9+).
+    pub can_skip_assignment: bool,
+    /// Random; becomes part of a new member's id.
+    pub random: u128,
+}
+
+/// Classic: SyncGroup.
+#[derive(Clone, Debug, Default)]
+pub struct Sync {
+    /// Group.
+    pub group: String,
+    /// Generation of the member's last join.
+    pub generation: Generation,
+    /// The member.
+    pub member: String,
+    /// Static member's own name.
+    pub instance: Option<String>,
+    /// v5+: must match when given.
+    pub protocol_type: Option<String>,
+    /// v5+: must match when given.
+    pub protocol_name: Option<String>,
+    /// From the leader: member and assignment.
+    pub assignments: Vec<(String, Bytes)>,
+}
+
+/// Consumer protocol (KIP-848): ConsumerGroupHeartbeat. `None` fields are unchanged since the last heartbeat.
+#[derive(Clone, Debug, Default)]
+pub struct ConsumerHeartbeat {
+    /// Group.
+    pub group: String,
+    /// Made by the client (v1), or empty for the group to draw one from `random` (v0).
+    pub member: String,
+    /// 0 joins, −1 leaves, −2 leaves for a while (static).
+    pub member_epoch: i32,
+    /// Static member's own name.
+    pub instance: Option<String>,
+    /// Rack.
+    pub rack: Option<String>,
+    /// How long the member may take to give partitions back.
+    pub rebalance_timeout: Option<Duration>,
+    /// Topics.
+    pub subscribed_topics: Option<Vec<String>>,
+    /// RE2 pattern that must match the whole name.
+    pub subscribed_pattern: Option<String>,
+    /// "uniform" or "range".
+    pub assignor: Option<String>,
+    /// What the member holds.
+    pub owned: Option<Vec<(TopicId, Vec<i32>)>>,
+    /// From the request header.
+    pub client_id: String,
+    /// Address.
+    pub client_host: String,
+    /// Random; becomes a new member's id when it has none.
+    pub random: u128,
+    /// Version of the request.
+    pub version: i16,
+}
+
+/// The answer to a [`GroupCommand`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupAnswer {
+    /// JoinGroup.
+    Join(JoinAnswer),
+    /// SyncGroup: error, protocol type and name, assignment.
+    Sync {
+        /// Error.
+        error: ErrorCode,
+        /// Protocol type.
+        protocol_type: Option<String>,
+        /// Protocol.
+        protocol_name: Option<String>,
+        /// The member's assignment.
+        assignment: Bytes,
+    },
+    /// Heartbeat, DeleteGroup.
+    Error(ErrorCode),
+    /// LeaveGroup: an error for each member asked, in order.
+    Leave(ErrorCode, Vec<ErrorCode>),
+    /// ConsumerGroupHeartbeat.
+    ConsumerHeartbeat(ConsumerHeartbeatAnswer),
+    /// OffsetCommit, OffsetDelete: an error for each partition asked, in order.
+    Partitions(ErrorCode, Vec<ErrorCode>),
+}
+
+/// The answer to a join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinAnswer {
+    /// Error.
+    pub error: ErrorCode,
+    /// Generation.
+    pub generation: Generation,
+    /// Protocol type.
+    pub protocol_type: Option<String>,
+    /// The chosen protocol.
+    pub protocol_name: Option<String>,
+    /// Member id of the leader.
+    pub leader: String,
+    /// KIP-814.
+    pub skip_assignment: bool,
+    /// This member's id.
+    pub member: String,
+    /// For the leader: member, instance, metadata of the chosen protocol.
+    pub members: Vec<(String, Option<String>, Bytes)>,
+}
+
+/// The answer to a consumer protocol heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerHeartbeatAnswer {
+    /// Error.
+    pub error: ErrorCode,
+    /// Its words.
+    pub message: Option<String>,
+    /// This member's id.
+    pub member: String,
+    /// Its epoch from now on.
+    pub member_epoch: i32,
+    /// When to come again.
+    pub heartbeat_interval: Duration,
+    /// What it may hold now; `None`: unchanged.
+    pub assignment: Option<Vec<(TopicId, Vec<i32>)>>,
+}
+
+/// What can be seen of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupDescription {
+    /// Name.
+    pub group: String,
+    /// "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"; for the consumer protocol also "Assigning", "Reconciling".
+    pub state: &'static str,
+    /// "classic" or "consumer".
+    pub group_type: &'static str,
+    /// "consumer", "connect", …; empty for offsets alone.
+    pub protocol_type: String,
+    /// The chosen assignor.
+    pub protocol: String,
+    /// Generation or group epoch.
+    pub generation: Generation,
+    /// Assignment epoch (consumer protocol).
+    pub assignment_epoch: i32,
+    /// In order of id.
+    pub members: Vec<MemberDescription>,
+}
+
+/// What can be seen of a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberDescription {
+    /// Id.
+    pub member: String,
+    /// Static name.
+    pub instance: Option<String>,
+    /// Client id.
+    pub client_id: String,
+    /// Address.
+    pub client_host: String,
+    /// Rack.
+    pub rack: Option<String>,
+    /// Member epoch, or the group's generation.
+    pub member_epoch: i32,
+    /// Topics it asked for (consumer protocol).
+    pub subscribed_topics: Vec<String>,
+    /// Pattern it asked for (consumer protocol).
+    pub subscribed_pattern: Option<String>,
+    /// Classic: its metadata for the chosen protocol.
+    pub metadata: Bytes,
+    /// Classic: its assignment, in the client's encoding.
+    pub assignment: Bytes,
+    /// Consumer protocol: what it holds.
+    pub assigned: Vec<(TopicId, Vec<i32>)>,
+    /// Consumer protocol: what it shall hold.
+    pub target: Vec<(TopicId, Vec<i32>)>,
+}
+
+/// The groups of one partition of `__consumer_offsets`.
+#[derive(Debug)]
+pub struct GroupShard {
+    _private: (),
+}
+
+impl GroupShard {
+    /// An empty shard; feed it the partition's records by [`GroupShard::apply`], then call [`GroupShard::loaded`].
+    pub fn new(settings: GroupSettings) -> GroupShard {
+        todo!("{settings:?}")
+    }
+    /// All records have been applied: members get a fresh session from `now` on.
+    pub fn loaded(&mut self, now: Now) {
+        todo!("{now:?}")
+    }
+    /// Decides a command. Randomness is part of the command.
+    pub fn decide(
+        &self,
+        command: GroupCommand,
+        token: Token,
+        topics: &dyn Topics,
+        now: Now,
+    ) -> Decision {
+        todo!("{command:?} {token:?} {} {now:?}", topics.names().len())
+    }
+    /// What time brings: sessions that end, rebalances that complete, offsets that expire. Call it at
+    /// [`GroupShard::next_deadline`], and after each decision that was performed.
+    pub fn decide_timers(&self, topics: &dyn Topics, now: Now) -> Decision {
+        todo!("{} {now:?}", topics.names().len())
+    }
+    /// Topics were made, grown or deleted: assignments and offsets follow.
+    pub fn decide_topics_changed(&self, topics: &dyn Topics, now: Now) -> Decision {
+        todo!("{} {now:?}", topics.names().len())
+    }
+    /// A record was appended at `at`. Unknown or damaged records are skipped.
+    pub fn apply(&mut self, key: &[u8], value: Option<&[u8]>, at: Offset, now: Now) {
+        todo!("{key:?} {value:?} {at} {now:?}")
+    }
+    /// Performs a soft change of a decision of this shard.
+    pub fn soft(&mut self, change: Soft) {
+        let Soft(change) = change;
+        match change {}
+    }
+    /// When [`GroupShard::decide_timers`] has something to do, on the monotonic clock.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        todo!()
+    }
+    /// While appends lag, nobody is expired: sessions are extended to at least `until`.
+    pub fn hold_sessions(&mut self, until: Duration) {
+        todo!("{until:?}")
+    }
+    /// Committed offsets (durable ones are the host's to wait for: the second value is the position that must be durable).
+    /// `None` for all of a group's partitions.
+    pub fn offsets(
+        &self,
+        group: &str,
+        partitions: Option<&[TopicPartition]>,
+        member: Option<(&str, i32)>,
+    ) -> (
+        Result<Vec<(TopicPartition, Option<CommittedOffset>)>, ErrorCode>,
+        Offset,
+    ) {
+        todo!("{group} {partitions:?} {member:?}")
+    }
+    /// All groups, in order of name.
+    pub fn groups(&self) -> Vec<GroupDescription> {
+        todo!()
+    }
+    /// One group; `None` when there is none of that name.
+    pub fn describe(&self, group: &str) -> Option<GroupDescription> {
+        todo!("{group}")
+    }
+    /// The least committed offset of a partition over all groups that have one there (for bounded partitions).
+    pub fn least_committed(&self, topic: &str, partition: i32) -> Option<Offset> {
+        todo!("{topic} {partition}")
+    }
+}
+
+/// Which partition of `__consumer_offsets` (or of `__transaction_state`) keeps `name`: Java's string hash, made
+/// positive, modulo the number of partitions.
+pub fn partition_for(name: &str, partitions: i32) -> i32 {
+    let mut hash: i32 = 0;
+    for unit in name.encode_utf16() {
+        hash = hash.wrapping_mul(31).wrapping_add(i32::from(unit));
+    }
+    // Kafka's Utils.abs clears the sign bit's worth by mapping MIN to 0.
+    let positive = if hash == i32::MIN { 0 } else { hash.abs() };
+    positive % partitions.max(1)
+}

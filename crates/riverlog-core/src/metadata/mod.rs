@@ -1,0 +1,371 @@
+//! Cluster metadata: the image that every node answers from, the records that change it, and the controller that decides them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, TopicId};
+
+use crate::Now;
+
+/// A tenant; every key of metadata carries one. The only one so far is [`Tenant::DEFAULT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Tenant(pub u32);
+
+impl Tenant {
+    /// The tenant of everyone who didn't say.
+    pub const DEFAULT: Tenant = Tenant(0);
+}
+
+/// Everything that is committed, at one position of the metadata log. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct MetadataImage {
+    /// Position in the metadata log (exclusive); answers never go back behind it.
+    pub position: Offset,
+    /// Drawn when the cluster was formed, in Kafka's base64 form.
+    pub cluster_id: String,
+    /// Topics by id.
+    pub topics: BTreeMap<TopicId, Arc<TopicImage>>,
+    /// Names, and aliases, to ids.
+    pub names: BTreeMap<(Tenant, String), TopicId>,
+    /// Registered nodes.
+    pub brokers: BTreeMap<BrokerId, BrokerImage>,
+    /// Dynamic broker configs: `None` for the cluster-wide default.
+    pub broker_configs: BTreeMap<Option<BrokerId>, BTreeMap<String, String>>,
+    /// Group configs.
+    pub group_configs: BTreeMap<String, BTreeMap<String, String>>,
+    /// Finalized feature levels.
+    pub features: BTreeMap<String, i16>,
+    /// The first producer id that has not been handed to a node.
+    pub next_producer_id: i64,
+}
+
+/// One topic.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TopicImage {
+    /// For life.
+    pub id: TopicId,
+    /// Whose.
+    pub tenant: Tenant,
+    /// Its name now.
+    pub name: String,
+    /// By number, dense from 0.
+    pub partitions: Vec<PartitionImage>,
+    /// The values set on the topic itself.
+    pub configs: BTreeMap<String, String>,
+    /// `__consumer_offsets`, `__transaction_state` and the like.
+    pub internal: bool,
+}
+
+/// One partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionImage {
+    /// Assigned nodes, the preferred leader first.
+    pub replicas: Vec<BrokerId>,
+    /// In-sync replicas.
+    pub isr: Vec<BrokerId>,
+    /// The leader; `None` while offline.
+    pub leader: Option<BrokerId>,
+    /// Grows with each new leader and each restart of it.
+    pub leader_epoch: LeaderEpoch,
+    /// Grows with each change.
+    pub partition_epoch: i32,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrokerImage {
+    /// Its id.
+    pub id: BrokerId,
+    /// Grows with each registration.
+    pub epoch: i64,
+    /// Where clients reach it: listener name, host, port.
+    pub listeners: Vec<(String, String, u16)>,
+    /// Rack.
+    pub rack: Option<String>,
+    /// Not to be given leaderships.
+    pub fenced: bool,
+}
+
+impl MetadataImage {
+    /// A topic by name, for the default tenant.
+    pub fn topic(&self, name: &str) -> Option<&Arc<TopicImage>> {
+        let id = self.names.get(&(Tenant::DEFAULT, name.to_owned()))?;
+        self.topics.get(id)
+    }
+    /// Applies a record of the metadata log at `position` (exclusive end). Can't fail: unknown kinds of a known version are skipped.
+    pub fn apply(&mut self, record: &MetadataRecord, position: Offset) {
+        todo!("{record:?} {position}")
+    }
+}
+
+impl crate::groups::Topics for MetadataImage {
+    fn by_name(&self, name: &str) -> Option<(TopicId, i32)> {
+        let topic = self.topic(name)?;
+        Some((topic.id, i32::try_from(topic.partitions.len()).ok()?))
+    }
+    fn name_of(&self, id: TopicId) -> Option<&str> {
+        self.topics.get(&id).map(|t| t.name.as_str())
+    }
+    fn names(&self) -> Vec<&str> {
+        self.names
+            .keys()
+            .filter(|(t, _)| *t == Tenant::DEFAULT)
+            .map(|(_, n)| n.as_str())
+            .collect()
+    }
+}
+
+/// A change of metadata, as stored (`docs/format/metadata.md`: kind, version, fields with tags, so that a later release can add to it).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum MetadataRecord {
+    /// The cluster was formed.
+    Cluster {
+        /// Its id.
+        cluster_id: String,
+    },
+    /// A node registered.
+    Broker(BrokerImage),
+    /// A node is gone for good.
+    BrokerRemoved(BrokerId),
+    /// A topic was made.
+    Topic {
+        /// Id.
+        id: TopicId,
+        /// Whose.
+        tenant: Tenant,
+        /// Name.
+        name: String,
+    },
+    /// A topic was deleted.
+    TopicRemoved(TopicId),
+    /// A partition was made or changed.
+    Partition {
+        /// Topic.
+        topic: TopicId,
+        /// Number.
+        index: i32,
+        /// What it is from now on.
+        partition: PartitionImage,
+    },
+    /// A config was set or (`None`) taken back.
+    Config {
+        /// What it belongs to.
+        resource: Resource,
+        /// Key.
+        key: String,
+        /// Value.
+        value: Option<String>,
+    },
+    /// A feature level was finalized.
+    Feature {
+        /// Name.
+        name: String,
+        /// Level.
+        level: i16,
+    },
+    /// Producer ids below this one have been handed to nodes.
+    ProducerIds {
+        /// The next.
+        next: i64,
+    },
+}
+
+/// What a config belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resource {
+    /// A topic.
+    Topic(TopicId),
+    /// A node, or all of them.
+    Broker(Option<BrokerId>),
+    /// A group.
+    Group(String),
+}
+
+impl MetadataRecord {
+    /// As stored.
+    pub fn encode(&self) -> Bytes {
+        todo!()
+    }
+    /// From storage; `Ok(None)` for a kind of a newer release that may be skipped.
+    pub fn decode(bytes: &[u8]) -> Result<Option<MetadataRecord>, MetadataError> {
+        todo!("{bytes:?}")
+    }
+}
+
+/// A metadata record that can't be read.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "metadata record can't be read: {reason}; start the release that wrote it, or restore the metadata log"
+)]
+pub struct MetadataError {
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// A command to the controller.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum AdminCommand {
+    /// A node (re)starts: registers, takes a new broker epoch; the partitions that it leads get a new leader epoch.
+    Register {
+        /// Who, with `epoch` ignored.
+        broker: BrokerImage,
+        /// The cluster id to use when there is none yet.
+        cluster_id: String,
+    },
+    /// CreateTopics; each topic has its own result.
+    CreateTopics {
+        /// What to make.
+        topics: Vec<NewTopic>,
+        /// Only say what would happen.
+        validate_only: bool,
+    },
+    /// DeleteTopics.
+    DeleteTopics {
+        /// Which.
+        topics: Vec<TopicRef>,
+    },
+    /// CreatePartitions.
+    CreatePartitions {
+        /// Topic name, new total, assignments of the new ones when given.
+        topics: Vec<(String, i32, Option<Vec<Vec<BrokerId>>>)>,
+        /// Only say what would happen.
+        validate_only: bool,
+    },
+    /// IncrementalAlterConfigs, and AlterConfigs (`replace`: keys that aren't named go back to their default).
+    AlterConfigs {
+        /// Resource, operations.
+        resources: Vec<(ConfigResource, Vec<ConfigChange>)>,
+        /// AlterConfigs.
+        replace: bool,
+        /// Only say what would happen.
+        validate_only: bool,
+    },
+    /// UpdateFeatures.
+    UpdateFeatures {
+        /// Name, level (0 removes).
+        features: Vec<(String, i16)>,
+        /// Only say what would happen.
+        validate_only: bool,
+    },
+    /// A block of producer ids for a node.
+    AllocateProducerIds {
+        /// How many.
+        count: i64,
+    },
+    /// UnregisterBroker.
+    Unregister {
+        /// Who.
+        broker: BrokerId,
+    },
+}
+
+/// A topic by name or by id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TopicRef {
+    /// By name.
+    Name(String),
+    /// By id.
+    Id(TopicId),
+}
+
+/// A resource named by a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigResource {
+    /// A topic.
+    Topic(String),
+    /// A node; empty: all.
+    Broker(String),
+    /// A group.
+    Group(String),
+    /// A kind (by Kafka's number) that has no configs here.
+    Other(i8, String),
+}
+
+/// One change of a config.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigChange {
+    /// Set.
+    Set(String, Option<String>),
+    /// Back to the default.
+    Delete(String),
+    /// Add to a list.
+    Append(String, Option<String>),
+    /// Take from a list.
+    Subtract(String, Option<String>),
+}
+
+/// A topic to be made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NewTopic {
+    /// Name.
+    pub name: String,
+    /// −1: the default.
+    pub partitions: i32,
+    /// −1: the default.
+    pub replication_factor: i16,
+    /// Partition → replicas; then the counts must be −1.
+    pub assignments: Vec<(i32, Vec<BrokerId>)>,
+    /// Configs.
+    pub configs: Vec<(String, Option<String>)>,
+    /// The id that it gets (randomness is part of the command).
+    pub id: TopicId,
+    /// Made by the node itself: names that clients may not use are allowed.
+    pub internal: bool,
+}
+
+/// The result for one thing of a command.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdminResult {
+    /// Error.
+    pub error: ErrorCode,
+    /// Its words: what was found, expected, what to do.
+    pub message: Option<String>,
+    /// The topic that was made or is meant.
+    pub topic: Option<Arc<TopicImage>>,
+}
+
+/// The answer to an [`AdminCommand`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum AdminAnswer {
+    /// One result for each thing asked, in order.
+    Results(Vec<AdminResult>),
+    /// Register: the new broker epoch.
+    Registered {
+        /// Broker epoch.
+        epoch: i64,
+    },
+    /// AllocateProducerIds: the first.
+    ProducerIds {
+        /// First of the block.
+        first: i64,
+        /// How many.
+        count: i64,
+    },
+}
+
+/// Defaults that the controller uses.
+#[derive(Clone, Debug)]
+pub struct ControllerSettings {
+    /// `num.partitions`.
+    pub num_partitions: i32,
+    /// `default.replication.factor`; `None`: min(3, registered brokers).
+    pub replication_factor: Option<i16>,
+    /// The node's own configs (static), which topic configs are checked against.
+    pub node_configs: BTreeMap<String, String>,
+    /// Largest number of partitions one request may make.
+    pub max_partitions_per_request: usize,
+}
+
+/// Decides a command against an image: records to append as one batch, and the answer for when they are committed. Never changes anything.
+pub fn decide(
+    image: &MetadataImage,
+    settings: &ControllerSettings,
+    command: &AdminCommand,
+    now: Now,
+) -> (Vec<MetadataRecord>, AdminAnswer) {
+    todo!("{image:?} {settings:?} {command:?} {now:?}")
+}

@@ -1,0 +1,76 @@
+//! Settings (values) of a node, and the seams (things that work) that its host gives it.
+
+use std::collections::BTreeMap;
+
+use riverlog_core::groups::GroupSettings;
+use riverlog_log::VolumeSettings;
+use riverlog_wire::BrokerId;
+
+/// Where randomness comes from: the system, or a simulator's seed.
+pub trait Entropy: Send + Sync {
+    /// 128 fresh random bits.
+    fn next_u128(&self) -> u128;
+}
+
+/// Memory budgets. Over a budget a request waits or is refused.
+#[derive(Clone, Debug)]
+pub struct Budgets {
+    /// Bytes that batches may take between their arrival and their answer. Default 128 MiB.
+    pub append_bytes: usize,
+    /// Fetches and other commands that may be parked. Default 100,000.
+    pub parked: usize,
+    /// Bytes that cold reads may hold. Default 64 MiB.
+    pub cold_read_bytes: usize,
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Budgets {
+            append_bytes: 128 << 20,
+            parked: 100_000,
+            cold_read_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Values that a host chooses.
+#[derive(Clone, Debug)]
+pub struct NodeSettings {
+    /// `node.id`.
+    pub broker: BrokerId,
+    /// `broker.rack`.
+    pub rack: Option<String>,
+    /// Listener name, host and port that clients are told.
+    pub listeners: Vec<(String, String, u16)>,
+    /// Used when the data folder is new; drawn when `None`.
+    pub cluster_id: Option<String>,
+    /// Broker configs as set by the host (by Kafka's names); defaults of topics come from here.
+    pub configs: BTreeMap<String, String>,
+    /// Groups.
+    pub groups: GroupSettings,
+    /// The data folder.
+    pub volume: VolumeSettings,
+    /// Memory.
+    pub budgets: Budgets,
+    /// `offsets.topic.num.partitions`.
+    pub offsets_partitions: i32,
+    /// How often retention, checkpoints and expiry are looked at: `log.retention.check.interval.ms`.
+    pub retention_check_ms: u64,
+}
+
+impl Default for NodeSettings {
+    fn default() -> Self {
+        NodeSettings {
+            broker: BrokerId(1),
+            rack: None,
+            listeners: Vec::new(),
+            cluster_id: None,
+            configs: BTreeMap::new(),
+            groups: GroupSettings::default(),
+            volume: VolumeSettings::default(),
+            budgets: Budgets::default(),
+            offsets_partitions: 50,
+            retention_check_ms: 300_000,
+        }
+    }
+}
