@@ -6,7 +6,9 @@
 pub mod batch;
 pub mod compression;
 pub mod error_code;
+pub mod frame;
 pub mod ids;
+pub mod messages;
 pub mod primitives;
 
 pub use error_code::ErrorCode;

@@ -163,6 +163,14 @@ pub enum DecodeError {
         /// What it said.
         value: i64,
     },
+    /// A version that the message doesn't have.
+    #[error("{message} has no version {version}; ask ApiVersions which there are")]
+    Version {
+        /// The message.
+        message: &'static str,
+        /// The version asked for.
+        version: i16,
+    },
 }
 
 /// Why a message can't be written.
