@@ -1,9 +1,22 @@
 //! The seam below everything: files that are read and written at positions, folders whose entries are
 //! synced on their own. Paths are relative to the volume, with `/`, made of our own names only.
 
+mod crash;
+mod memory;
+mod random;
+mod system;
+
+#[cfg(test)]
+mod tests;
+
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
+
+pub use crash::{Counts, CrashDisk, FaultOn, Survivors, Times};
+pub use memory::MemoryDisk;
+pub use random::Random;
+pub use system::SystemDisk;
 
 /// How [`Disk::open`] opens a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +59,11 @@ pub trait Disk: Send + Sync + Debug {
     /// Takes the lock file at `path` for as long as the returned guard lives; an error of kind `WouldBlock` when
     /// another process (or another volume of this one) holds it.
     fn lock(&self, path: &str) -> io::Result<Box<dyn Send + Sync>>;
+    /// Random bits for the id of a new data folder: the system's, or for a played disk from its seed, so that a
+    /// simulated run is the same each time.
+    fn draw_id(&self) -> io::Result<u128> {
+        random::from_system()
+    }
 }
 
 /// An open file. All calls may come from several threads at once.
@@ -68,4 +86,22 @@ pub trait DiskFile: Send + Sync + Debug {
     fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
     }
+}
+
+/// Splits a path into its folder and its name; refuses what could leave the volume.
+fn split(path: &str) -> io::Result<(&str, &str)> {
+    let sound =
+        |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\0');
+    if !path.split('/').all(sound) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{path:?} is not a path within the volume"),
+        ));
+    }
+    Ok(path.rsplit_once('/').unwrap_or(("", path)))
+}
+
+/// The error for a call on a handle that was opened for reading.
+fn read_only() -> io::Error {
+    rustix::io::Errno::BADF.into()
 }
