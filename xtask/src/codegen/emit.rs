@@ -50,6 +50,9 @@ fn imports(body: &str) -> String {
     if mentions(body, "Bytes") {
         out.push_str("use bytes::Bytes;\n\n");
     }
+    if mentions(body, "WriteRecords") {
+        out.push_str("use super::flex::{self, WriteRecords};\n");
+    }
     out.push_str("use crate::primitives::{DecodeError, EncodeError, Reader, Writer};\n");
     let ours: Vec<&str> = ["ErrorCode", "TopicId"]
         .into_iter()
@@ -126,7 +129,7 @@ fn newtype(field: &Field) -> Option<&'static str> {
 fn rust_type(ty: &Type) -> String {
     match ty {
         Type::String => "String".to_owned(),
-        Type::Bytes => "Bytes".to_owned(),
+        Type::Bytes | Type::Records => "Bytes".to_owned(),
         Type::Struct(name) => name.clone(),
         Type::Array(element) => format!("Vec<{}>", rust_type(element)),
         other => fixed(other).map_or_else(String::new, |f| f.rust.to_owned()),
@@ -317,7 +320,7 @@ impl Emit<'_> {
         let visible = if top {
             "/// Reads it from `r`; bytes after it are left there.\npub "
         } else {
-            ""
+            "pub(super) "
         };
         let _ = writeln!(
             out,
@@ -327,51 +330,53 @@ impl Emit<'_> {
     }
 
     fn read_field(&self, field: &Field) -> String {
-        let ty = &field.ty;
         if !field.is_option() {
             return match newtype(field) {
                 Some("ErrorCode") => "ErrorCode(r.i16()?)".to_owned(),
                 Some(_) => "r.uuid()?".to_owned(),
-                None => self.read(ty),
+                None => self.read(field),
             };
         }
         if field.nullable.is_empty() {
-            return format!("Some({})", self.read(ty));
+            return format!("Some({})", self.read(field));
         }
-        let nullable = self.read_nullable(ty);
+        let nullable = self.read_nullable(field);
         match self.when(field.nullable) {
             Some(when) if !field.nullable.covers(field.versions) => {
                 format!(
                     "if {when} {{ {nullable} }} else {{ Some({}) }}",
-                    self.read(ty)
+                    self.read(field)
                 )
             }
             _ => nullable,
         }
     }
 
-    fn read(&self, ty: &Type) -> String {
+    fn read(&self, field: &Field) -> String {
         let flex = self.flex();
-        match ty {
+        match &field.ty {
             Type::String => format!("r.string_in({flex})?"),
-            Type::Bytes => format!("r.bytes_in({flex})?"),
+            Type::Bytes | Type::Records => format!("r.bytes_in({flex})?"),
             Type::Struct(name) => format!("{name}::decode(r, version)?"),
-            Type::Array(element) => format!("r.array_in({flex}, {})?", self.read_element(element)),
+            Type::Array(element) => format!(
+                "r.array_in({flex}, {})?",
+                self.read_element(element, field.versions)
+            ),
             Type::Uuid => "r.uuid()?.0".to_owned(),
             other => format!("r.{}()?", fixed(other).map_or("", |f| f.method)),
         }
     }
 
-    fn read_nullable(&self, ty: &Type) -> String {
+    fn read_nullable(&self, field: &Field) -> String {
         let flex = self.flex();
-        match ty {
+        match &field.ty {
             Type::String => format!("r.nullable_string_in({flex})?"),
-            Type::Bytes => format!("r.nullable_bytes_in({flex})?"),
+            Type::Bytes | Type::Records => format!("r.nullable_bytes_in({flex})?"),
             Type::Struct(name) => format!("r.nullable_struct(|r| {name}::decode(r, version))?"),
             Type::Array(element) => {
                 format!(
                     "r.nullable_array_in({flex}, {})?",
-                    self.read_element(element)
+                    self.read_element(element, field.versions)
                 )
             }
             other => unreachable!("{other:?} is never null in the protocol"),
@@ -379,9 +384,9 @@ impl Emit<'_> {
     }
 
     /// The smallest size of an element, and a closure that reads it.
-    fn read_element(&self, ty: &Type) -> String {
-        let min = self.message.versions.and(self.st.versions).iter();
-        let min = min.map(|v| min_size(self.message, ty, v)).min();
+    fn read_element(&self, ty: &Type, versions: Versions) -> String {
+        let sizes = versions.iter().map(|v| min_size(self.message, ty, v));
+        let min = sizes.min();
         let read = match ty {
             Type::Struct(name) => format!("|r| {name}::decode(r, version)"),
             Type::String => format!("|r| r.string_in({})", self.flex()),
@@ -419,16 +424,37 @@ impl Emit<'_> {
             body.push('\n');
         }
         self.encode_tags(&mut body);
-        let visible = if top {
-            "/// Writes it; see [`Writer::finish`] for what can't be written.\npub "
-        } else {
-            ""
-        };
+        let doc = "/// Writes it; see [`Writer::finish`] for what can't be written.";
+        let version = self.version_is_used(&body);
+        if !self.sends_records() {
+            let visible = if top {
+                format!("{doc}\npub ")
+            } else {
+                "pub(super) ".to_owned()
+            };
+            let _ = writeln!(
+                out,
+                "{visible}fn encode(&self, w: &mut Writer<'_>, {version}: i16) {{\n{body}}}"
+            );
+            return;
+        }
+        if top {
+            let _ = writeln!(
+                out,
+                "{doc}\npub fn encode(&self, w: &mut Writer<'_>, version: i16) {{\n\
+                 self.encode_with(w, version, &mut flex::copy_records);\n}}\n"
+            );
+        }
         let _ = writeln!(
             out,
-            "{visible}fn encode(&self, w: &mut Writer<'_>, {}: i16) {{\n{body}}}",
-            self.version_is_used(&body)
+            "/// As `encode`, with the records left to `records`.\n\
+             pub(super) fn encode_with(&self, w: &mut Writer<'_>, version: i16, records: &mut WriteRecords<'_>) {{\n{body}}}"
         );
+    }
+
+    fn sends_records(&self) -> bool {
+        self.message
+            .sends_records(&Type::Struct(self.st.name.clone()))
     }
 
     fn encode_tags(&self, body: &mut String) {
@@ -525,7 +551,8 @@ impl Emit<'_> {
         let flex = self.flex();
         match ty {
             Type::String => format!("w.string_in({flex}, {value})"),
-            Type::Bytes => format!("w.bytes_in({flex}, {value})"),
+            Type::Records if self.sends_records() => format!("records(w, {flex}, Some({value}))"),
+            Type::Bytes | Type::Records => format!("w.bytes_in({flex}, {value})"),
             Type::Struct(_) => {
                 format!("{}.encode(w, version)", value.trim_start_matches('&'))
             }
@@ -542,7 +569,8 @@ impl Emit<'_> {
         let flex = self.flex();
         match ty {
             Type::String => format!("w.nullable_string_in({flex}, {value})"),
-            Type::Bytes => format!("w.nullable_bytes_in({flex}, {value})"),
+            Type::Records if self.sends_records() => format!("records(w, {flex}, {value})"),
+            Type::Bytes | Type::Records => format!("w.nullable_bytes_in({flex}, {value})"),
             Type::Struct(_) => {
                 format!("w.nullable_struct({value}, |w, v| v.encode(w, version))")
             }
@@ -556,6 +584,9 @@ impl Emit<'_> {
 
     fn write_element(&self, ty: &Type) -> String {
         match ty {
+            Type::Struct(_) if self.message.sends_records(ty) => {
+                "|w, v| v.encode_with(w, version, records)".to_owned()
+            }
             Type::Struct(_) => "|w, v| v.encode(w, version)".to_owned(),
             Type::String => format!("|w, v| w.string_in({}, v)", self.flex()),
             Type::Uuid => "|w, v| w.raw(v)".to_owned(),
@@ -576,7 +607,7 @@ fn natural_default(field: &Field) -> String {
         (None, Type::Float64) => "0.0".to_owned(),
         (None, Type::Uuid) => "[0; 16]".to_owned(),
         (None, Type::String) => "String::new()".to_owned(),
-        (None, Type::Bytes) => "Bytes::new()".to_owned(),
+        (None, Type::Bytes | Type::Records) => "Bytes::new()".to_owned(),
         (None, Type::Struct(name)) => format!("{name}::default()"),
         (None, Type::Array(_)) => "Vec::new()".to_owned(),
         (None, _) => "0".to_owned(),
@@ -591,7 +622,7 @@ fn default_value(field: &Field) -> String {
     if field.is_option() {
         let inner = match &field.ty {
             Type::String => "String::new()".to_owned(),
-            Type::Bytes => "Bytes::new()".to_owned(),
+            Type::Bytes | Type::Records => "Bytes::new()".to_owned(),
             Type::Struct(name) => format!("{name}::default()"),
             _ => "Vec::new()".to_owned(),
         };
@@ -626,7 +657,7 @@ fn not_default(field: &Field) -> String {
         Type::Bool if default == "false" => format!("self.{name}"),
         Type::Bool => format!("!self.{name}"),
         Type::String if default == "String::new()" => format!("!self.{name}.is_empty()"),
-        Type::Bytes | Type::Array(_) => format!("!self.{name}.is_empty()"),
+        Type::Bytes | Type::Records | Type::Array(_) => format!("!self.{name}.is_empty()"),
         Type::Struct(_) => format!("self.{name} != Default::default()"),
         _ => format!("self.{name} != {default}"),
     }
@@ -637,7 +668,7 @@ fn min_size(message: &Message, ty: &Type, version: i16) -> usize {
     let flexible = message.flexible.contains(version);
     match ty {
         Type::String => 1 + usize::from(!flexible),
-        Type::Bytes | Type::Array(_) => 1 + 3 * usize::from(!flexible),
+        Type::Bytes | Type::Records | Type::Array(_) => 1 + 3 * usize::from(!flexible),
         Type::Struct(name) => {
             let fields = message.find(name).map_or(&[][..], |s| &s.fields);
             let present = fields

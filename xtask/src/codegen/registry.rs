@@ -10,7 +10,7 @@ use super::schema::{Kind, Message};
 const BY_HAND: &[&str] = &["flex"];
 
 /// Their public counterparts.
-const BY_HAND_PUBLIC: &[&str] = &[];
+const BY_HAND_PUBLIC: &[&str] = &["fetch_layout", "fetch_view", "produce_view"];
 
 /// `Produce` of `ProduceRequest`.
 fn api(message: &Message) -> &str {

@@ -84,6 +84,19 @@ impl Message {
     pub(super) fn find(&self, name: &str) -> Option<&Struct> {
         self.structs.iter().find(|s| s.name == name)
     }
+
+    /// Whether a value of the type has record batches somewhere in it that a broker sends: those are not to
+    /// be copied into the frame.
+    pub(super) fn sends_records(&self, ty: &Type) -> bool {
+        self.kind == Kind::Response
+            && match ty {
+                Type::Records => true,
+                other => other
+                    .struct_name()
+                    .and_then(|name| self.find(name))
+                    .is_some_and(|st| st.fields.iter().any(|f| self.sends_records(&f.ty))),
+            }
+    }
 }
 
 /// A named list of fields.
@@ -134,8 +147,9 @@ pub(super) enum Type {
     Float64,
     Uuid,
     String,
-    /// Opaque bytes, and record batches: the same on the wire.
     Bytes,
+    /// Record batches; as bytes on the wire.
+    Records,
     Struct(String),
     Array(Box<Type>),
 }
@@ -155,7 +169,8 @@ impl Type {
             "float64" => Type::Float64,
             "uuid" => Type::Uuid,
             "string" => Type::String,
-            "bytes" | "records" => Type::Bytes,
+            "bytes" => Type::Bytes,
+            "records" => Type::Records,
             name if name.starts_with(|c: char| c.is_ascii_uppercase()) => {
                 Type::Struct(name.to_owned())
             }
@@ -163,7 +178,7 @@ impl Type {
         })
     }
 
-    fn struct_name(&self) -> Option<&str> {
+    pub(super) fn struct_name(&self) -> Option<&str> {
         match self {
             Type::Struct(name) => Some(name),
             Type::Array(element) => element.struct_name(),

@@ -28,7 +28,7 @@ impl AddPartitionsToTxnRequest {
         let flex = version >= 3;
         let m = Self {
             transactions: if version >= 4 {
-                r.array_in(flex, 1, |r| {
+                r.array_in(flex, 14, |r| {
                     AddPartitionsToTxnTransaction::decode(r, version)
                 })?
             } else {
@@ -118,7 +118,7 @@ pub struct AddPartitionsToTxnTransaction {
 }
 
 impl AddPartitionsToTxnTransaction {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             transactional_id: r.string_in(true)?,
             producer_id: r.i64()?,
@@ -130,7 +130,7 @@ impl AddPartitionsToTxnTransaction {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.transactional_id);
         w.i64(self.producer_id);
         w.i16(self.producer_epoch);
@@ -147,7 +147,7 @@ pub struct AddPartitionsToTxnTopic {
 }
 
 impl AddPartitionsToTxnTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 3;
         let m = Self {
             name: r.string_in(flex)?,
@@ -159,7 +159,7 @@ impl AddPartitionsToTxnTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 3;
         w.string_in(flex, &self.name);
         w.array_in(flex, &self.partitions, |w, v| w.i32(*v));

@@ -34,7 +34,7 @@ impl AddPartitionsToTxnResponse {
                 ErrorCode::NONE
             },
             results_by_transaction: if version >= 4 {
-                r.array_in(flex, 1, |r| AddPartitionsToTxnResult::decode(r, version))?
+                r.array_in(flex, 3, |r| AddPartitionsToTxnResult::decode(r, version))?
             } else {
                 Vec::new()
             },
@@ -98,7 +98,7 @@ pub struct AddPartitionsToTxnResult {
 }
 
 impl AddPartitionsToTxnResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             transactional_id: r.string_in(true)?,
             topic_results: r.array_in(true, 3, |r| {
@@ -109,7 +109,7 @@ impl AddPartitionsToTxnResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.transactional_id);
         w.array_in(true, &self.topic_results, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -123,7 +123,7 @@ pub struct AddPartitionsToTxnTopicResult {
 }
 
 impl AddPartitionsToTxnTopicResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 3;
         let m = Self {
             name: r.string_in(flex)?,
@@ -137,7 +137,7 @@ impl AddPartitionsToTxnTopicResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 3;
         w.string_in(flex, &self.name);
         w.array_in(flex, &self.results_by_partition, |w, v| {
@@ -156,7 +156,7 @@ pub struct AddPartitionsToTxnPartitionResult {
 }
 
 impl AddPartitionsToTxnPartitionResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 3;
         let m = Self {
             partition_index: r.i32()?,
@@ -168,7 +168,7 @@ impl AddPartitionsToTxnPartitionResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 3;
         w.i32(self.partition_index);
         w.i16(self.partition_error_code.0);

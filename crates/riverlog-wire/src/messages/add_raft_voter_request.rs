@@ -84,7 +84,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             host: r.string_in(true)?,
@@ -94,7 +94,7 @@ impl Listener {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.name);
         w.string_in(true, &self.host);
         w.u16(self.port);

@@ -69,7 +69,7 @@ impl Default for EntryData {
 }
 
 impl EntryData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 1;
         let m = Self {
             error_code: ErrorCode(r.i16()?),
@@ -82,7 +82,7 @@ impl EntryData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 1;
         w.i16(self.error_code.0);
         w.nullable_string_in(flex, self.error_message.as_deref());
@@ -109,7 +109,7 @@ impl Default for EntityData {
 }
 
 impl EntityData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 1;
         let m = Self {
             entity_type: r.string_in(flex)?,
@@ -121,7 +121,7 @@ impl EntityData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 1;
         w.string_in(flex, &self.entity_type);
         w.nullable_string_in(flex, self.entity_name.as_deref());

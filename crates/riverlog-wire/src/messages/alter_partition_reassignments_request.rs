@@ -71,7 +71,7 @@ pub struct ReassignableTopic {
 }
 
 impl ReassignableTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             partitions: r.array_in(true, 6, |r| ReassignablePartition::decode(r, version))?,
@@ -80,7 +80,7 @@ impl ReassignableTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.name);
         w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -94,7 +94,7 @@ pub struct ReassignablePartition {
 }
 
 impl ReassignablePartition {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
             replicas: r.nullable_array_in(true, 4, Reader::i32)?,
@@ -103,7 +103,7 @@ impl ReassignablePartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.partition_index);
         w.nullable_array_in(true, self.replicas.as_deref(), |w, v| w.i32(*v));
         w.empty_tagged_fields();

@@ -75,7 +75,7 @@ pub struct ReassignableTopicResponse {
 }
 
 impl ReassignableTopicResponse {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             partitions: r.array_in(true, 8, |r| {
@@ -86,7 +86,7 @@ impl ReassignableTopicResponse {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.name);
         w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -111,7 +111,7 @@ impl Default for ReassignablePartitionResponse {
 }
 
 impl ReassignablePartitionResponse {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
             error_code: ErrorCode(r.i16()?),
@@ -121,7 +121,7 @@ impl ReassignablePartitionResponse {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.partition_index);
         w.i16(self.error_code.0);
         w.nullable_string_in(true, self.error_message.as_deref());

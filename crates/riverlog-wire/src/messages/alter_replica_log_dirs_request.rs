@@ -54,7 +54,7 @@ pub struct AlterReplicaLogDir {
 }
 
 impl AlterReplicaLogDir {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             path: r.string_in(flex)?,
@@ -66,7 +66,7 @@ impl AlterReplicaLogDir {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.string_in(flex, &self.path);
         w.array_in(flex, &self.topics, |w, v| v.encode(w, version));
@@ -83,7 +83,7 @@ pub struct AlterReplicaLogDirTopic {
 }
 
 impl AlterReplicaLogDirTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             name: r.string_in(flex)?,
@@ -95,7 +95,7 @@ impl AlterReplicaLogDirTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.string_in(flex, &self.name);
         w.array_in(flex, &self.partitions, |w, v| w.i32(*v));

@@ -60,7 +60,7 @@ pub struct AlterReplicaLogDirTopicResult {
 }
 
 impl AlterReplicaLogDirTopicResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             topic_name: r.string_in(flex)?,
@@ -74,7 +74,7 @@ impl AlterReplicaLogDirTopicResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.string_in(flex, &self.topic_name);
         w.array_in(flex, &self.partitions, |w, v| v.encode(w, version));
@@ -91,7 +91,7 @@ pub struct AlterReplicaLogDirPartitionResult {
 }
 
 impl AlterReplicaLogDirPartitionResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             partition_index: r.i32()?,
@@ -103,7 +103,7 @@ impl AlterReplicaLogDirPartitionResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.i32(self.partition_index);
         w.i16(self.error_code.0);

@@ -53,7 +53,7 @@ pub struct AlterShareGroupOffsetsRequestTopic {
 }
 
 impl AlterShareGroupOffsetsRequestTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_name: r.string_in(true)?,
             partitions: r.array_in(true, 13, |r| {
@@ -64,7 +64,7 @@ impl AlterShareGroupOffsetsRequestTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.topic_name);
         w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -78,7 +78,7 @@ pub struct AlterShareGroupOffsetsRequestPartition {
 }
 
 impl AlterShareGroupOffsetsRequestPartition {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
             start_offset: r.i64()?,
@@ -87,7 +87,7 @@ impl AlterShareGroupOffsetsRequestPartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.partition_index);
         w.i64(self.start_offset);
         w.empty_tagged_fields();

@@ -61,7 +61,7 @@ pub struct AlterShareGroupOffsetsResponseTopic {
 }
 
 impl AlterShareGroupOffsetsResponseTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_name: r.string_in(true)?,
             topic_id: r.uuid()?,
@@ -73,7 +73,7 @@ impl AlterShareGroupOffsetsResponseTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.topic_name);
         w.uuid(self.topic_id);
         w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
@@ -89,7 +89,7 @@ pub struct AlterShareGroupOffsetsResponsePartition {
 }
 
 impl AlterShareGroupOffsetsResponsePartition {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
             error_code: ErrorCode(r.i16()?),
@@ -99,7 +99,7 @@ impl AlterShareGroupOffsetsResponsePartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.partition_index);
         w.i16(self.error_code.0);
         w.nullable_string_in(true, self.error_message.as_deref());

@@ -53,7 +53,7 @@ pub struct ScramCredentialDeletion {
 }
 
 impl ScramCredentialDeletion {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             mechanism: r.i8()?,
@@ -62,7 +62,7 @@ impl ScramCredentialDeletion {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.name);
         w.i8(self.mechanism);
         w.empty_tagged_fields();
@@ -79,7 +79,7 @@ pub struct ScramCredentialUpsertion {
 }
 
 impl ScramCredentialUpsertion {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             mechanism: r.i8()?,
@@ -91,7 +91,7 @@ impl ScramCredentialUpsertion {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.name);
         w.i8(self.mechanism);
         w.i32(self.iterations);

@@ -65,7 +65,7 @@ impl Default for AlterUserScramCredentialsResult {
 }
 
 impl AlterUserScramCredentialsResult {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             user: r.string_in(true)?,
             error_code: ErrorCode(r.i16()?),
@@ -75,7 +75,7 @@ impl AlterUserScramCredentialsResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.user);
         w.i16(self.error_code.0);
         w.nullable_string_in(true, self.error_message.as_deref());

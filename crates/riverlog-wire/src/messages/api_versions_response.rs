@@ -57,12 +57,12 @@ impl ApiVersionsResponse {
                 match tag {
                     0 => {
                         m.supported_features =
-                            r.array_in(flex, 1, |r| SupportedFeatureKey::decode(r, version))?
+                            r.array_in(flex, 6, |r| SupportedFeatureKey::decode(r, version))?
                     }
                     1 => m.finalized_features_epoch = r.i64()?,
                     2 => {
                         m.finalized_features =
-                            r.array_in(flex, 1, |r| FinalizedFeatureKey::decode(r, version))?
+                            r.array_in(flex, 6, |r| FinalizedFeatureKey::decode(r, version))?
                     }
                     3 => m.zk_migration_ready = r.bool()?,
                     _ => return Ok(false),
@@ -126,7 +126,7 @@ pub struct ApiVersion {
 }
 
 impl ApiVersion {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 3;
         let m = Self {
             api_key: r.i16()?,
@@ -139,7 +139,7 @@ impl ApiVersion {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 3;
         w.i16(self.api_key);
         w.i16(self.min_version);
@@ -158,7 +158,7 @@ pub struct SupportedFeatureKey {
 }
 
 impl SupportedFeatureKey {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             min_version: r.i16()?,
@@ -168,7 +168,7 @@ impl SupportedFeatureKey {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.name);
         w.i16(self.min_version);
         w.i16(self.max_version);
@@ -184,7 +184,7 @@ pub struct FinalizedFeatureKey {
 }
 
 impl FinalizedFeatureKey {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             max_version_level: r.i16()?,
@@ -194,7 +194,7 @@ impl FinalizedFeatureKey {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.name);
         w.i16(self.max_version_level);
         w.i16(self.min_version_level);

@@ -75,7 +75,7 @@ impl Default for DescribedGroup {
 }
 
 impl DescribedGroup {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             error_code: ErrorCode(r.i16()?),
             error_message: r.nullable_string_in(true)?,
@@ -91,7 +91,7 @@ impl DescribedGroup {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i16(self.error_code.0);
         w.nullable_string_in(true, self.error_message.as_deref());
         w.string_in(true, &self.group_id);
@@ -139,7 +139,7 @@ impl Default for Member {
 }
 
 impl Member {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             member_id: r.string_in(true)?,
             instance_id: r.nullable_string_in(true)?,
@@ -157,7 +157,7 @@ impl Member {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.member_id);
         w.nullable_string_in(true, self.instance_id.as_deref());
         w.nullable_string_in(true, self.rack_id.as_deref());
@@ -183,7 +183,7 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_partitions: r.array_in(true, 19, |r| TopicPartitions::decode(r, version))?,
         };
@@ -191,7 +191,7 @@ impl Assignment {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.array_in(true, &self.topic_partitions, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
     }
@@ -205,7 +205,7 @@ pub struct TopicPartitions {
 }
 
 impl TopicPartitions {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_id: r.uuid()?,
             topic_name: r.string_in(true)?,
@@ -215,7 +215,7 @@ impl TopicPartitions {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.uuid(self.topic_id);
         w.string_in(true, &self.topic_name);
         w.array_in(true, &self.partitions, |w, v| w.i32(*v));

@@ -109,7 +109,7 @@ pub struct TopicPartitions {
 }
 
 impl TopicPartitions {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_id: r.uuid()?,
             partitions: r.array_in(true, 4, Reader::i32)?,
@@ -118,7 +118,7 @@ impl TopicPartitions {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.uuid(self.topic_id);
         w.array_in(true, &self.partitions, |w, v| w.i32(*v));
         w.empty_tagged_fields();

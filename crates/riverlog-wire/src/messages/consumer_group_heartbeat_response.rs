@@ -66,7 +66,7 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_partitions: r.array_in(true, 18, |r| TopicPartitions::decode(r, version))?,
         };
@@ -74,7 +74,7 @@ impl Assignment {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.array_in(true, &self.topic_partitions, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
     }
@@ -87,7 +87,7 @@ pub struct TopicPartitions {
 }
 
 impl TopicPartitions {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_id: r.uuid()?,
             partitions: r.array_in(true, 4, Reader::i32)?,
@@ -96,7 +96,7 @@ impl TopicPartitions {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.uuid(self.topic_id);
         w.array_in(true, &self.partitions, |w, v| w.i32(*v));
         w.empty_tagged_fields();

@@ -73,7 +73,7 @@ impl Default for AclCreation {
 }
 
 impl AclCreation {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             resource_type: r.i8()?,
@@ -90,7 +90,7 @@ impl AclCreation {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.i8(self.resource_type);
         w.string_in(flex, &self.resource_name);

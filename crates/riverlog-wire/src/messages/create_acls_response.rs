@@ -67,7 +67,7 @@ impl Default for AclCreationResult {
 }
 
 impl AclCreationResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             error_code: ErrorCode(r.i16()?),
@@ -79,7 +79,7 @@ impl AclCreationResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.i16(self.error_code.0);
         w.nullable_string_in(flex, self.error_message.as_deref());

@@ -71,7 +71,7 @@ impl Default for CreatePartitionsTopic {
 }
 
 impl CreatePartitionsTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             name: r.string_in(flex)?,
@@ -85,7 +85,7 @@ impl CreatePartitionsTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.string_in(flex, &self.name);
         w.i32(self.count);
@@ -104,7 +104,7 @@ pub struct CreatePartitionsAssignment {
 }
 
 impl CreatePartitionsAssignment {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             broker_ids: r.array_in(flex, 4, Reader::i32)?,
@@ -115,7 +115,7 @@ impl CreatePartitionsAssignment {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.array_in(flex, &self.broker_ids, |w, v| w.i32(*v));
         if flex {

@@ -59,7 +59,7 @@ pub struct CreatePartitionsTopicResult {
 }
 
 impl CreatePartitionsTopicResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             name: r.string_in(flex)?,
@@ -72,7 +72,7 @@ impl CreatePartitionsTopicResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.string_in(flex, &self.name);
         w.i16(self.error_code.0);

@@ -73,7 +73,7 @@ pub struct CreatableTopic {
 }
 
 impl CreatableTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 5;
         let m = Self {
             name: r.string_in(flex)?,
@@ -88,7 +88,7 @@ impl CreatableTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 5;
         w.string_in(flex, &self.name);
         w.i32(self.num_partitions);
@@ -108,7 +108,7 @@ pub struct CreatableReplicaAssignment {
 }
 
 impl CreatableReplicaAssignment {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 5;
         let m = Self {
             partition_index: r.i32()?,
@@ -120,7 +120,7 @@ impl CreatableReplicaAssignment {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 5;
         w.i32(self.partition_index);
         w.array_in(flex, &self.broker_ids, |w, v| w.i32(*v));
@@ -146,7 +146,7 @@ impl Default for CreatableTopicConfig {
 }
 
 impl CreatableTopicConfig {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 5;
         let m = Self {
             name: r.string_in(flex)?,
@@ -158,7 +158,7 @@ impl CreatableTopicConfig {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 5;
         w.string_in(flex, &self.name);
         w.nullable_string_in(flex, self.value.as_deref());

@@ -79,7 +79,7 @@ impl Default for CreatableTopicResult {
 }
 
 impl CreatableTopicResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 5;
         let mut m = Self {
             name: r.string_in(flex)?,
@@ -94,7 +94,7 @@ impl CreatableTopicResult {
             num_partitions: if version >= 5 { r.i32()? } else { -1 },
             replication_factor: if version >= 5 { r.i16()? } else { -1 },
             configs: if version >= 5 {
-                r.nullable_array_in(flex, 1, |r| CreatableTopicConfigs::decode(r, version))?
+                r.nullable_array_in(flex, 6, |r| CreatableTopicConfigs::decode(r, version))?
             } else {
                 Some(Vec::new())
             },
@@ -111,7 +111,7 @@ impl CreatableTopicResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 5;
         w.string_in(flex, &self.name);
         if version >= 7 {
@@ -160,7 +160,7 @@ impl Default for CreatableTopicConfigs {
 }
 
 impl CreatableTopicConfigs {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             value: r.nullable_string_in(true)?,
@@ -172,7 +172,7 @@ impl CreatableTopicConfigs {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.name);
         w.nullable_string_in(true, self.value.as_deref());
         w.bool(self.read_only);

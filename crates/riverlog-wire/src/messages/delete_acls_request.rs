@@ -73,7 +73,7 @@ impl Default for DeleteAclsFilter {
 }
 
 impl DeleteAclsFilter {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             resource_type_filter: r.i8()?,
@@ -90,7 +90,7 @@ impl DeleteAclsFilter {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.i8(self.resource_type_filter);
         w.nullable_string_in(flex, self.resource_name_filter.as_deref());

@@ -69,7 +69,7 @@ impl Default for DeleteAclsFilterResult {
 }
 
 impl DeleteAclsFilterResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             error_code: ErrorCode(r.i16()?),
@@ -82,7 +82,7 @@ impl DeleteAclsFilterResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.i16(self.error_code.0);
         w.nullable_string_in(flex, self.error_message.as_deref());
@@ -123,7 +123,7 @@ impl Default for DeleteAclsMatchingAcl {
 }
 
 impl DeleteAclsMatchingAcl {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             error_code: ErrorCode(r.i16()?),
@@ -142,7 +142,7 @@ impl DeleteAclsMatchingAcl {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.i16(self.error_code.0);
         w.nullable_string_in(flex, self.error_message.as_deref());

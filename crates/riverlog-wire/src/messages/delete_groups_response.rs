@@ -59,7 +59,7 @@ pub struct DeletableGroupResult {
 }
 
 impl DeletableGroupResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             group_id: r.string_in(flex)?,
@@ -76,7 +76,7 @@ impl DeletableGroupResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.string_in(flex, &self.group_id);
         w.i16(self.error_code.0);

@@ -57,7 +57,7 @@ pub struct DeleteRecordsTopic {
 }
 
 impl DeleteRecordsTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             name: r.string_in(flex)?,
@@ -69,7 +69,7 @@ impl DeleteRecordsTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.string_in(flex, &self.name);
         w.array_in(flex, &self.partitions, |w, v| v.encode(w, version));
@@ -86,7 +86,7 @@ pub struct DeleteRecordsPartition {
 }
 
 impl DeleteRecordsPartition {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             partition_index: r.i32()?,
@@ -98,7 +98,7 @@ impl DeleteRecordsPartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.i32(self.partition_index);
         w.i64(self.offset);

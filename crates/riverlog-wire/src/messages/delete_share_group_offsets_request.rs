@@ -52,7 +52,7 @@ pub struct DeleteShareGroupOffsetsRequestTopic {
 }
 
 impl DeleteShareGroupOffsetsRequestTopic {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_name: r.string_in(true)?,
         };
@@ -60,7 +60,7 @@ impl DeleteShareGroupOffsetsRequestTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.topic_name);
         w.empty_tagged_fields();
     }

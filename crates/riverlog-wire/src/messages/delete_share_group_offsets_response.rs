@@ -62,7 +62,7 @@ pub struct DeleteShareGroupOffsetsResponseTopic {
 }
 
 impl DeleteShareGroupOffsetsResponseTopic {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_name: r.string_in(true)?,
             topic_id: r.uuid()?,
@@ -73,7 +73,7 @@ impl DeleteShareGroupOffsetsResponseTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.topic_name);
         w.uuid(self.topic_id);
         w.i16(self.error_code.0);

@@ -27,7 +27,7 @@ impl DeleteTopicsRequest {
         let flex = version >= 4;
         let m = Self {
             topics: if version >= 6 {
-                r.array_in(flex, 1, |r| DeleteTopicState::decode(r, version))?
+                r.array_in(flex, 18, |r| DeleteTopicState::decode(r, version))?
             } else {
                 Vec::new()
             },
@@ -78,7 +78,7 @@ pub struct DeleteTopicState {
 }
 
 impl DeleteTopicState {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.nullable_string_in(true)?,
             topic_id: r.uuid()?,
@@ -87,7 +87,7 @@ impl DeleteTopicState {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.nullable_string_in(true, self.name.as_deref());
         w.uuid(self.topic_id);
         w.empty_tagged_fields();

@@ -71,7 +71,7 @@ impl Default for DeletableTopicResult {
 }
 
 impl DeletableTopicResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 4;
         let m = Self {
             name: if version >= 6 {
@@ -97,7 +97,7 @@ impl DeletableTopicResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 4;
         if version >= 6 {
             w.nullable_string_in(flex, self.name.as_deref())

@@ -88,7 +88,7 @@ impl Default for DescribeAclsResource {
 }
 
 impl DescribeAclsResource {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             resource_type: r.i8()?,
@@ -102,7 +102,7 @@ impl DescribeAclsResource {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.i8(self.resource_type);
         w.string_in(flex, &self.resource_name);
@@ -123,7 +123,7 @@ pub struct AclDescription {
 }
 
 impl AclDescription {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             principal: r.string_in(flex)?,
@@ -137,7 +137,7 @@ impl AclDescription {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.string_in(flex, &self.principal);
         w.string_in(flex, &self.host);

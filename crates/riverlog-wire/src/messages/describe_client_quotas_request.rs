@@ -68,7 +68,7 @@ impl Default for ComponentData {
 }
 
 impl ComponentData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 1;
         let m = Self {
             entity_type: r.string_in(flex)?,
@@ -81,7 +81,7 @@ impl ComponentData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 1;
         w.string_in(flex, &self.entity_type);
         w.i8(self.match_type);

@@ -75,7 +75,7 @@ pub struct EntryData {
 }
 
 impl EntryData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 1;
         let m = Self {
             entity: r.array_in(flex, 3, |r| EntityData::decode(r, version))?,
@@ -87,7 +87,7 @@ impl EntryData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 1;
         w.array_in(flex, &self.entity, |w, v| v.encode(w, version));
         w.array_in(flex, &self.values, |w, v| v.encode(w, version));
@@ -113,7 +113,7 @@ impl Default for EntityData {
 }
 
 impl EntityData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 1;
         let m = Self {
             entity_type: r.string_in(flex)?,
@@ -125,7 +125,7 @@ impl EntityData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 1;
         w.string_in(flex, &self.entity_type);
         w.nullable_string_in(flex, self.entity_name.as_deref());
@@ -142,7 +142,7 @@ pub struct ValueData {
 }
 
 impl ValueData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 1;
         let m = Self {
             key: r.string_in(flex)?,
@@ -154,7 +154,7 @@ impl ValueData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 1;
         w.string_in(flex, &self.key);
         w.f64(self.value);

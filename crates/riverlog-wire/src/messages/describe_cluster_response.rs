@@ -95,7 +95,7 @@ pub struct DescribeClusterBroker {
 }
 
 impl DescribeClusterBroker {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             broker_id: r.i32()?,
             host: r.string_in(true)?,
@@ -107,7 +107,7 @@ impl DescribeClusterBroker {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i32(self.broker_id);
         w.string_in(true, &self.host);
         w.i32(self.port);

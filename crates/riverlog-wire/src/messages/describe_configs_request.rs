@@ -78,7 +78,7 @@ impl Default for DescribeConfigsResource {
 }
 
 impl DescribeConfigsResource {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 4;
         let m = Self {
             resource_type: r.i8()?,
@@ -91,7 +91,7 @@ impl DescribeConfigsResource {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 4;
         w.i8(self.resource_type);
         w.string_in(flex, &self.resource_name);

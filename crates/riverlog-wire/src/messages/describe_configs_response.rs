@@ -73,7 +73,7 @@ impl Default for DescribeConfigsResult {
 }
 
 impl DescribeConfigsResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 4;
         let m = Self {
             error_code: ErrorCode(r.i16()?),
@@ -90,7 +90,7 @@ impl DescribeConfigsResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 4;
         w.i16(self.error_code.0);
         w.nullable_string_in(flex, self.error_message.as_deref());
@@ -131,7 +131,7 @@ impl Default for DescribeConfigsResourceResult {
 }
 
 impl DescribeConfigsResourceResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 4;
         let m = Self {
             name: r.string_in(flex)?,
@@ -153,7 +153,7 @@ impl DescribeConfigsResourceResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 4;
         w.string_in(flex, &self.name);
         w.nullable_string_in(flex, self.value.as_deref());
@@ -191,7 +191,7 @@ impl Default for DescribeConfigsSynonym {
 }
 
 impl DescribeConfigsSynonym {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 4;
         let m = Self {
             name: r.string_in(flex)?,
@@ -204,7 +204,7 @@ impl DescribeConfigsSynonym {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 4;
         w.string_in(flex, &self.name);
         w.nullable_string_in(flex, self.value.as_deref());

@@ -64,7 +64,7 @@ pub struct DescribeDelegationTokenOwner {
 }
 
 impl DescribeDelegationTokenOwner {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             principal_type: r.string_in(flex)?,
@@ -76,7 +76,7 @@ impl DescribeDelegationTokenOwner {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.string_in(flex, &self.principal_type);
         w.string_in(flex, &self.principal_name);

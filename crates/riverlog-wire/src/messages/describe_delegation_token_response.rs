@@ -71,7 +71,7 @@ pub struct DescribedDelegationToken {
 }
 
 impl DescribedDelegationToken {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             principal_type: r.string_in(flex)?,
@@ -101,7 +101,7 @@ impl DescribedDelegationToken {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.string_in(flex, &self.principal_type);
         w.string_in(flex, &self.principal_name);
@@ -140,7 +140,7 @@ pub struct DescribedDelegationTokenRenewer {
 }
 
 impl DescribedDelegationTokenRenewer {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             principal_type: r.string_in(flex)?,
@@ -152,7 +152,7 @@ impl DescribedDelegationTokenRenewer {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.string_in(flex, &self.principal_type);
         w.string_in(flex, &self.principal_name);

@@ -83,7 +83,7 @@ impl Default for DescribedGroup {
 }
 
 impl DescribedGroup {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 5;
         let m = Self {
             error_code: ErrorCode(r.i16()?),
@@ -105,7 +105,7 @@ impl DescribedGroup {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 5;
         w.i16(self.error_code.0);
         if version >= 6 {
@@ -146,7 +146,7 @@ pub struct DescribedGroupMember {
 }
 
 impl DescribedGroupMember {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 5;
         let m = Self {
             member_id: r.string_in(flex)?,
@@ -166,7 +166,7 @@ impl DescribedGroupMember {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 5;
         w.string_in(flex, &self.member_id);
         if version >= 4 {

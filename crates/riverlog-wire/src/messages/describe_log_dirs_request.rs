@@ -62,7 +62,7 @@ pub struct DescribableLogDirTopic {
 }
 
 impl DescribableLogDirTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             topic: r.string_in(flex)?,
@@ -74,7 +74,7 @@ impl DescribableLogDirTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.string_in(flex, &self.topic);
         w.array_in(flex, &self.partitions, |w, v| w.i32(*v));

@@ -84,7 +84,7 @@ impl Default for DescribeLogDirsResult {
 }
 
 impl DescribeLogDirsResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             error_code: ErrorCode(r.i16()?),
@@ -100,7 +100,7 @@ impl DescribeLogDirsResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.i16(self.error_code.0);
         w.string_in(flex, &self.log_dir);
@@ -127,7 +127,7 @@ pub struct DescribeLogDirsTopic {
 }
 
 impl DescribeLogDirsTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             name: r.string_in(flex)?,
@@ -139,7 +139,7 @@ impl DescribeLogDirsTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.string_in(flex, &self.name);
         w.array_in(flex, &self.partitions, |w, v| v.encode(w, version));
@@ -158,7 +158,7 @@ pub struct DescribeLogDirsPartition {
 }
 
 impl DescribeLogDirsPartition {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             partition_index: r.i32()?,
@@ -172,7 +172,7 @@ impl DescribeLogDirsPartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.i32(self.partition_index);
         w.i64(self.partition_size);

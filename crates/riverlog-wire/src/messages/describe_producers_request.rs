@@ -48,7 +48,7 @@ pub struct TopicRequest {
 }
 
 impl TopicRequest {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             partition_indexes: r.array_in(true, 4, Reader::i32)?,
@@ -57,7 +57,7 @@ impl TopicRequest {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.name);
         w.array_in(true, &self.partition_indexes, |w, v| w.i32(*v));
         w.empty_tagged_fields();

@@ -52,7 +52,7 @@ pub struct TopicResponse {
 }
 
 impl TopicResponse {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             partitions: r.array_in(true, 9, |r| PartitionResponse::decode(r, version))?,
@@ -61,7 +61,7 @@ impl TopicResponse {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.name);
         w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -77,7 +77,7 @@ pub struct PartitionResponse {
 }
 
 impl PartitionResponse {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
             error_code: ErrorCode(r.i16()?),
@@ -88,7 +88,7 @@ impl PartitionResponse {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i32(self.partition_index);
         w.i16(self.error_code.0);
         w.nullable_string_in(true, self.error_message.as_deref());
@@ -121,7 +121,7 @@ impl Default for ProducerState {
 }
 
 impl ProducerState {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             producer_id: r.i64()?,
             producer_epoch: r.i32()?,
@@ -134,7 +134,7 @@ impl ProducerState {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i64(self.producer_id);
         w.i32(self.producer_epoch);
         w.i32(self.last_sequence);

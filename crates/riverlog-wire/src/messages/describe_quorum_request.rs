@@ -48,7 +48,7 @@ pub struct TopicData {
 }
 
 impl TopicData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_name: r.string_in(true)?,
             partitions: r.array_in(true, 5, |r| PartitionData::decode(r, version))?,
@@ -57,7 +57,7 @@ impl TopicData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.topic_name);
         w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -70,7 +70,7 @@ pub struct PartitionData {
 }
 
 impl PartitionData {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
         };
@@ -78,7 +78,7 @@ impl PartitionData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.partition_index);
         w.empty_tagged_fields();
     }

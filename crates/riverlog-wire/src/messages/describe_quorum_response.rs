@@ -45,7 +45,7 @@ impl DescribeQuorumResponse {
             },
             topics: r.array_in(true, 3, |r| TopicData::decode(r, version))?,
             nodes: if version >= 2 {
-                r.array_in(true, 1, |r| Node::decode(r, version))?
+                r.array_in(true, 6, |r| Node::decode(r, version))?
             } else {
                 Vec::new()
             },
@@ -86,7 +86,7 @@ pub struct TopicData {
 }
 
 impl TopicData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_name: r.string_in(true)?,
             partitions: r.array_in(true, 25, |r| PartitionData::decode(r, version))?,
@@ -95,7 +95,7 @@ impl TopicData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.topic_name);
         w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -130,7 +130,7 @@ impl Default for PartitionData {
 }
 
 impl PartitionData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
             error_code: ErrorCode(r.i16()?),
@@ -149,7 +149,7 @@ impl PartitionData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i32(self.partition_index);
         w.i16(self.error_code.0);
         if version >= 2 {
@@ -186,7 +186,7 @@ impl Default for ReplicaState {
 }
 
 impl ReplicaState {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             replica_id: r.i32()?,
             replica_directory_id: if version >= 2 { r.uuid()?.0 } else { [0; 16] },
@@ -198,7 +198,7 @@ impl ReplicaState {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i32(self.replica_id);
         if version >= 2 {
             w.raw(&self.replica_directory_id);
@@ -226,7 +226,7 @@ pub struct Node {
 }
 
 impl Node {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             node_id: r.i32()?,
             listeners: r.array_in(true, 5, |r| Listener::decode(r, version))?,
@@ -235,7 +235,7 @@ impl Node {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i32(self.node_id);
         w.array_in(true, &self.listeners, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -250,7 +250,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             host: r.string_in(true)?,
@@ -260,7 +260,7 @@ impl Listener {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.name);
         w.string_in(true, &self.host);
         w.u16(self.port);

@@ -59,7 +59,7 @@ impl Default for DescribeShareGroupOffsetsRequestGroup {
 }
 
 impl DescribeShareGroupOffsetsRequestGroup {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             group_id: r.string_in(true)?,
             topics: r.nullable_array_in(true, 3, |r| {
@@ -70,7 +70,7 @@ impl DescribeShareGroupOffsetsRequestGroup {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.group_id);
         w.nullable_array_in(true, self.topics.as_deref(), |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -84,7 +84,7 @@ pub struct DescribeShareGroupOffsetsRequestTopic {
 }
 
 impl DescribeShareGroupOffsetsRequestTopic {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_name: r.string_in(true)?,
             partitions: r.array_in(true, 4, Reader::i32)?,
@@ -93,7 +93,7 @@ impl DescribeShareGroupOffsetsRequestTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.topic_name);
         w.array_in(true, &self.partitions, |w, v| w.i32(*v));
         w.empty_tagged_fields();

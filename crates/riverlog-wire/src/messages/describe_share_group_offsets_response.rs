@@ -56,7 +56,7 @@ pub struct DescribeShareGroupOffsetsResponseGroup {
 }
 
 impl DescribeShareGroupOffsetsResponseGroup {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             group_id: r.string_in(true)?,
             topics: r.array_in(true, 19, |r| {
@@ -69,7 +69,7 @@ impl DescribeShareGroupOffsetsResponseGroup {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.group_id);
         w.array_in(true, &self.topics, |w, v| v.encode(w, version));
         w.i16(self.error_code.0);
@@ -86,7 +86,7 @@ pub struct DescribeShareGroupOffsetsResponseTopic {
 }
 
 impl DescribeShareGroupOffsetsResponseTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_name: r.string_in(true)?,
             topic_id: r.uuid()?,
@@ -98,7 +98,7 @@ impl DescribeShareGroupOffsetsResponseTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.topic_name);
         w.uuid(self.topic_id);
         w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
@@ -130,7 +130,7 @@ impl Default for DescribeShareGroupOffsetsResponsePartition {
 }
 
 impl DescribeShareGroupOffsetsResponsePartition {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
             start_offset: r.i64()?,
@@ -143,7 +143,7 @@ impl DescribeShareGroupOffsetsResponsePartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i32(self.partition_index);
         w.i64(self.start_offset);
         w.i32(self.leader_epoch);

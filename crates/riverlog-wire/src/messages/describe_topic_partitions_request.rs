@@ -63,7 +63,7 @@ pub struct TopicRequest {
 }
 
 impl TopicRequest {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
         };
@@ -71,7 +71,7 @@ impl TopicRequest {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.name);
         w.empty_tagged_fields();
     }
@@ -84,7 +84,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_name: r.string_in(true)?,
             partition_index: r.i32()?,
@@ -93,7 +93,7 @@ impl Cursor {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.topic_name);
         w.i32(self.partition_index);
         w.empty_tagged_fields();

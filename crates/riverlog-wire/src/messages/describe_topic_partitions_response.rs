@@ -74,7 +74,7 @@ impl Default for DescribeTopicPartitionsResponseTopic {
 }
 
 impl DescribeTopicPartitionsResponseTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             error_code: ErrorCode(r.i16()?),
             name: r.nullable_string_in(true)?,
@@ -89,7 +89,7 @@ impl DescribeTopicPartitionsResponseTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i16(self.error_code.0);
         w.nullable_string_in(true, self.name.as_deref());
         w.uuid(self.topic_id);
@@ -130,7 +130,7 @@ impl Default for DescribeTopicPartitionsResponsePartition {
 }
 
 impl DescribeTopicPartitionsResponsePartition {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             error_code: ErrorCode(r.i16()?),
             partition_index: r.i32()?,
@@ -146,7 +146,7 @@ impl DescribeTopicPartitionsResponsePartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i16(self.error_code.0);
         w.i32(self.partition_index);
         w.i32(self.leader_id);
@@ -169,7 +169,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_name: r.string_in(true)?,
             partition_index: r.i32()?,
@@ -178,7 +178,7 @@ impl Cursor {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.topic_name);
         w.i32(self.partition_index);
         w.empty_tagged_fields();

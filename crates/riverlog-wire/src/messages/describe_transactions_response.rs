@@ -58,7 +58,7 @@ pub struct TransactionState {
 }
 
 impl TransactionState {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             error_code: ErrorCode(r.i16()?),
             transactional_id: r.string_in(true)?,
@@ -73,7 +73,7 @@ impl TransactionState {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i16(self.error_code.0);
         w.string_in(true, &self.transactional_id);
         w.string_in(true, &self.transaction_state);
@@ -93,7 +93,7 @@ pub struct TopicData {
 }
 
 impl TopicData {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic: r.string_in(true)?,
             partitions: r.array_in(true, 4, Reader::i32)?,
@@ -102,7 +102,7 @@ impl TopicData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.topic);
         w.array_in(true, &self.partitions, |w, v| w.i32(*v));
         w.empty_tagged_fields();

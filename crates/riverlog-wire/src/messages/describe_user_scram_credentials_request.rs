@@ -55,7 +55,7 @@ pub struct UserName {
 }
 
 impl UserName {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
         };
@@ -63,7 +63,7 @@ impl UserName {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.name);
         w.empty_tagged_fields();
     }

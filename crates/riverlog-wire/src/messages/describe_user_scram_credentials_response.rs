@@ -84,7 +84,7 @@ impl Default for DescribeUserScramCredentialsResult {
 }
 
 impl DescribeUserScramCredentialsResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             user: r.string_in(true)?,
             error_code: ErrorCode(r.i16()?),
@@ -95,7 +95,7 @@ impl DescribeUserScramCredentialsResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.user);
         w.i16(self.error_code.0);
         w.nullable_string_in(true, self.error_message.as_deref());
@@ -111,7 +111,7 @@ pub struct CredentialInfo {
 }
 
 impl CredentialInfo {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             mechanism: r.i8()?,
             iterations: r.i32()?,
@@ -120,7 +120,7 @@ impl CredentialInfo {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i8(self.mechanism);
         w.i32(self.iterations);
         w.empty_tagged_fields();

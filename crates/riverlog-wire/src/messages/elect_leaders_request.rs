@@ -80,7 +80,7 @@ pub struct TopicPartitions {
 }
 
 impl TopicPartitions {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             topic: r.string_in(flex)?,
@@ -92,7 +92,7 @@ impl TopicPartitions {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.string_in(flex, &self.topic);
         w.array_in(flex, &self.partitions, |w, v| w.i32(*v));

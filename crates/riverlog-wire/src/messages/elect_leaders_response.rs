@@ -75,7 +75,7 @@ pub struct ReplicaElectionResult {
 }
 
 impl ReplicaElectionResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             topic: r.string_in(flex)?,
@@ -87,7 +87,7 @@ impl ReplicaElectionResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.string_in(flex, &self.topic);
         w.array_in(flex, &self.partition_result, |w, v| v.encode(w, version));
@@ -115,7 +115,7 @@ impl Default for PartitionResult {
 }
 
 impl PartitionResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 2;
         let m = Self {
             partition_id: r.i32()?,
@@ -128,7 +128,7 @@ impl PartitionResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 2;
         w.i32(self.partition_id);
         w.i16(self.error_code.0);

@@ -65,7 +65,7 @@ impl FetchRequest {
             session_epoch: if version >= 7 { r.i32()? } else { -1 },
             topics: r.array_in(flex, 3, |r| FetchTopic::decode(r, version))?,
             forgotten_topics_data: if version >= 7 {
-                r.array_in(flex, 1, |r| ForgottenTopic::decode(r, version))?
+                r.array_in(flex, 3, |r| ForgottenTopic::decode(r, version))?
             } else {
                 Vec::new()
             },
@@ -167,7 +167,7 @@ impl Default for ReplicaState {
 }
 
 impl ReplicaState {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             replica_id: r.i32()?,
             replica_epoch: r.i64()?,
@@ -176,7 +176,7 @@ impl ReplicaState {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.replica_id);
         w.i64(self.replica_epoch);
         w.empty_tagged_fields();
@@ -191,7 +191,7 @@ pub struct FetchTopic {
 }
 
 impl FetchTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 12;
         let m = Self {
             topic: if version <= 12 {
@@ -212,7 +212,7 @@ impl FetchTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 12;
         if version <= 12 {
             w.string_in(flex, &self.topic);
@@ -255,7 +255,7 @@ impl Default for FetchPartition {
 }
 
 impl FetchPartition {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 12;
         let mut m = Self {
             partition: r.i32()?,
@@ -280,7 +280,7 @@ impl FetchPartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 12;
         w.i32(self.partition);
         if version >= 9 {
@@ -323,7 +323,7 @@ pub struct ForgottenTopic {
 }
 
 impl ForgottenTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 12;
         let m = Self {
             topic: if version <= 12 {
@@ -344,7 +344,7 @@ impl ForgottenTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 12;
         if version <= 12 {
             w.string_in(flex, &self.topic);

@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 
+use super::flex::{self, WriteRecords};
 use crate::primitives::{DecodeError, EncodeError, Reader, Writer};
 use crate::{ErrorCode, TopicId};
 
@@ -45,7 +46,7 @@ impl FetchResponse {
                 match tag {
                     0 if version >= 16 => {
                         m.node_endpoints =
-                            r.array_in(flex, 1, |r| NodeEndpoint::decode(r, version))?
+                            r.array_in(flex, 11, |r| NodeEndpoint::decode(r, version))?
                     }
                     _ => return Ok(false),
                 }
@@ -57,6 +58,16 @@ impl FetchResponse {
 
     /// Writes it; see [`Writer::finish`] for what can't be written.
     pub fn encode(&self, w: &mut Writer<'_>, version: i16) {
+        self.encode_with(w, version, &mut flex::copy_records);
+    }
+
+    /// As `encode`, with the records left to `records`.
+    pub(super) fn encode_with(
+        &self,
+        w: &mut Writer<'_>,
+        version: i16,
+        records: &mut WriteRecords<'_>,
+    ) {
         if !(4..=18).contains(&version) {
             return w.fail(EncodeError::Version {
                 field: "FetchResponse",
@@ -76,7 +87,9 @@ impl FetchResponse {
                 version,
             });
         }
-        w.array_in(flex, &self.responses, |w, v| v.encode(w, version));
+        w.array_in(flex, &self.responses, |w, v| {
+            v.encode_with(w, version, records)
+        });
         if version < 16 && !self.node_endpoints.is_empty() {
             w.fail(EncodeError::Version {
                 field: "FetchResponse.NodeEndpoints",
@@ -103,7 +116,7 @@ pub struct FetchableTopicResponse {
 }
 
 impl FetchableTopicResponse {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 12;
         let m = Self {
             topic: if version <= 12 {
@@ -124,7 +137,13 @@ impl FetchableTopicResponse {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    /// As `encode`, with the records left to `records`.
+    pub(super) fn encode_with(
+        &self,
+        w: &mut Writer<'_>,
+        version: i16,
+        records: &mut WriteRecords<'_>,
+    ) {
         let flex = version >= 12;
         if version <= 12 {
             w.string_in(flex, &self.topic);
@@ -132,7 +151,9 @@ impl FetchableTopicResponse {
         if version >= 13 {
             w.uuid(self.topic_id);
         }
-        w.array_in(flex, &self.partitions, |w, v| v.encode(w, version));
+        w.array_in(flex, &self.partitions, |w, v| {
+            v.encode_with(w, version, records)
+        });
         if flex {
             w.empty_tagged_fields();
         }
@@ -173,7 +194,7 @@ impl Default for PartitionData {
 }
 
 impl PartitionData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 12;
         let mut m = Self {
             partition_index: r.i32()?,
@@ -203,7 +224,13 @@ impl PartitionData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    /// As `encode`, with the records left to `records`.
+    pub(super) fn encode_with(
+        &self,
+        w: &mut Writer<'_>,
+        version: i16,
+        records: &mut WriteRecords<'_>,
+    ) {
         let flex = version >= 12;
         w.i32(self.partition_index);
         w.i16(self.error_code.0);
@@ -223,7 +250,7 @@ impl PartitionData {
                 version,
             });
         }
-        w.nullable_bytes_in(flex, self.records.as_deref());
+        records(w, flex, self.records.as_deref());
         if version < 12 && self.diverging_epoch != Default::default() {
             w.fail(EncodeError::Version {
                 field: "PartitionData.DivergingEpoch",
@@ -280,7 +307,7 @@ impl Default for EpochEndOffset {
 }
 
 impl EpochEndOffset {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             epoch: r.i32()?,
             end_offset: r.i64()?,
@@ -289,7 +316,7 @@ impl EpochEndOffset {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.epoch);
         w.i64(self.end_offset);
         w.empty_tagged_fields();
@@ -312,7 +339,7 @@ impl Default for LeaderIdAndEpoch {
 }
 
 impl LeaderIdAndEpoch {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             leader_id: r.i32()?,
             leader_epoch: r.i32()?,
@@ -321,7 +348,7 @@ impl LeaderIdAndEpoch {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.leader_id);
         w.i32(self.leader_epoch);
         w.empty_tagged_fields();
@@ -344,7 +371,7 @@ impl Default for SnapshotId {
 }
 
 impl SnapshotId {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             end_offset: r.i64()?,
             epoch: r.i32()?,
@@ -353,7 +380,7 @@ impl SnapshotId {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i64(self.end_offset);
         w.i32(self.epoch);
         w.empty_tagged_fields();
@@ -367,7 +394,7 @@ pub struct AbortedTransaction {
 }
 
 impl AbortedTransaction {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 12;
         let m = Self {
             producer_id: r.i64()?,
@@ -379,7 +406,7 @@ impl AbortedTransaction {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 12;
         w.i64(self.producer_id);
         w.i64(self.first_offset);
@@ -398,7 +425,7 @@ pub struct NodeEndpoint {
 }
 
 impl NodeEndpoint {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             node_id: r.i32()?,
             host: r.string_in(true)?,
@@ -409,7 +436,7 @@ impl NodeEndpoint {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.node_id);
         w.string_in(true, &self.host);
         w.i32(self.port);

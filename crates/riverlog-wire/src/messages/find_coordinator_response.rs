@@ -63,7 +63,7 @@ impl FindCoordinatorResponse {
             },
             port: if version <= 3 { r.i32()? } else { 0 },
             coordinators: if version >= 4 {
-                r.array_in(flex, 1, |r| Coordinator::decode(r, version))?
+                r.array_in(flex, 14, |r| Coordinator::decode(r, version))?
             } else {
                 Vec::new()
             },
@@ -159,7 +159,7 @@ impl Default for Coordinator {
 }
 
 impl Coordinator {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             key: r.string_in(true)?,
             node_id: r.i32()?,
@@ -172,7 +172,7 @@ impl Coordinator {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.key);
         w.i32(self.node_id);
         w.string_in(true, &self.host);

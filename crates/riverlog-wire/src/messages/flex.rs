@@ -4,6 +4,14 @@ use bytes::Bytes;
 
 use crate::primitives::{DecodeError, Reader, Writer};
 
+/// Writes the records of a response: called with whether lengths are compact, and the message's own records.
+pub(super) type WriteRecords<'a> = dyn FnMut(&mut Writer<'_>, bool, Option<&[u8]>) + 'a;
+
+/// Records lie in the message.
+pub(super) fn copy_records(w: &mut Writer<'_>, flex: bool, records: Option<&[u8]>) {
+    w.nullable_bytes_in(flex, records);
+}
+
 impl<'a> Reader<'a> {
     pub(super) fn string_in(&mut self, flex: bool) -> Result<String, DecodeError> {
         if flex {

@@ -58,7 +58,7 @@ pub struct AlterConfigsResource {
 }
 
 impl AlterConfigsResource {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 1;
         let m = Self {
             resource_type: r.i8()?,
@@ -71,7 +71,7 @@ impl AlterConfigsResource {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 1;
         w.i8(self.resource_type);
         w.string_in(flex, &self.resource_name);
@@ -100,7 +100,7 @@ impl Default for AlterableConfig {
 }
 
 impl AlterableConfig {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 1;
         let m = Self {
             name: r.string_in(flex)?,
@@ -113,7 +113,7 @@ impl AlterableConfig {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 1;
         w.string_in(flex, &self.name);
         w.i8(self.config_operation);

@@ -73,7 +73,7 @@ impl Default for AlterConfigsResourceResponse {
 }
 
 impl AlterConfigsResourceResponse {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 1;
         let m = Self {
             error_code: ErrorCode(r.i16()?),
@@ -87,7 +87,7 @@ impl AlterConfigsResourceResponse {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 1;
         w.i16(self.error_code.0);
         w.nullable_string_in(flex, self.error_message.as_deref());

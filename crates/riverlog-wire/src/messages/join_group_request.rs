@@ -111,7 +111,7 @@ pub struct JoinGroupRequestProtocol {
 }
 
 impl JoinGroupRequestProtocol {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 6;
         let m = Self {
             name: r.string_in(flex)?,
@@ -123,7 +123,7 @@ impl JoinGroupRequestProtocol {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 6;
         w.string_in(flex, &self.name);
         w.bytes_in(flex, &self.metadata);

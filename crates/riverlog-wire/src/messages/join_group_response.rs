@@ -125,7 +125,7 @@ pub struct JoinGroupResponseMember {
 }
 
 impl JoinGroupResponseMember {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 6;
         let m = Self {
             member_id: r.string_in(flex)?,
@@ -142,7 +142,7 @@ impl JoinGroupResponseMember {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 6;
         w.string_in(flex, &self.member_id);
         if version >= 5 {

@@ -32,7 +32,7 @@ impl LeaveGroupRequest {
                 String::new()
             },
             members: if version >= 3 {
-                r.array_in(flex, 1, |r| MemberIdentity::decode(r, version))?
+                r.array_in(flex, 3, |r| MemberIdentity::decode(r, version))?
             } else {
                 Vec::new()
             },
@@ -83,7 +83,7 @@ pub struct MemberIdentity {
 }
 
 impl MemberIdentity {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 4;
         let m = Self {
             member_id: r.string_in(flex)?,
@@ -100,7 +100,7 @@ impl MemberIdentity {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 4;
         w.string_in(flex, &self.member_id);
         w.nullable_string_in(flex, self.group_instance_id.as_deref());

@@ -29,7 +29,7 @@ impl LeaveGroupResponse {
             throttle_time_ms: if version >= 1 { r.i32()? } else { 0 },
             error_code: ErrorCode(r.i16()?),
             members: if version >= 3 {
-                r.array_in(flex, 1, |r| MemberResponse::decode(r, version))?
+                r.array_in(flex, 5, |r| MemberResponse::decode(r, version))?
             } else {
                 Vec::new()
             },
@@ -85,7 +85,7 @@ impl Default for MemberResponse {
 }
 
 impl MemberResponse {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 4;
         let m = Self {
             member_id: r.string_in(flex)?,
@@ -98,7 +98,7 @@ impl MemberResponse {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 4;
         w.string_in(flex, &self.member_id);
         w.nullable_string_in(flex, self.group_instance_id.as_deref());

@@ -64,7 +64,7 @@ impl Default for ConfigResource {
 }
 
 impl ConfigResource {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             resource_name: r.string_in(true)?,
             resource_type: if version >= 1 { r.i8()? } else { 16 },
@@ -73,7 +73,7 @@ impl ConfigResource {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.resource_name);
         if version >= 1 {
             w.i8(self.resource_type);

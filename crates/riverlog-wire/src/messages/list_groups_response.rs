@@ -65,7 +65,7 @@ pub struct ListedGroup {
 }
 
 impl ListedGroup {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 3;
         let m = Self {
             group_id: r.string_in(flex)?,
@@ -87,7 +87,7 @@ impl ListedGroup {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 3;
         w.string_in(flex, &self.group_id);
         w.string_in(flex, &self.protocol_type);

@@ -72,7 +72,7 @@ pub struct ListOffsetsTopic {
 }
 
 impl ListOffsetsTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 6;
         let m = Self {
             name: r.string_in(flex)?,
@@ -84,7 +84,7 @@ impl ListOffsetsTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 6;
         w.string_in(flex, &self.name);
         w.array_in(flex, &self.partitions, |w, v| v.encode(w, version));
@@ -112,7 +112,7 @@ impl Default for ListOffsetsPartition {
 }
 
 impl ListOffsetsPartition {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 6;
         let m = Self {
             partition_index: r.i32()?,
@@ -125,7 +125,7 @@ impl ListOffsetsPartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 6;
         w.i32(self.partition_index);
         if version >= 4 {

@@ -60,7 +60,7 @@ pub struct ListOffsetsTopicResponse {
 }
 
 impl ListOffsetsTopicResponse {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 6;
         let m = Self {
             name: r.string_in(flex)?,
@@ -74,7 +74,7 @@ impl ListOffsetsTopicResponse {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 6;
         w.string_in(flex, &self.name);
         w.array_in(flex, &self.partitions, |w, v| v.encode(w, version));
@@ -106,7 +106,7 @@ impl Default for ListOffsetsPartitionResponse {
 }
 
 impl ListOffsetsPartitionResponse {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 6;
         let m = Self {
             partition_index: r.i32()?,
@@ -121,7 +121,7 @@ impl ListOffsetsPartitionResponse {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 6;
         w.i32(self.partition_index);
         w.i16(self.error_code.0);

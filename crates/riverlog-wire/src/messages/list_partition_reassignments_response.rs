@@ -69,7 +69,7 @@ pub struct OngoingTopicReassignment {
 }
 
 impl OngoingTopicReassignment {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             partitions: r.array_in(true, 8, |r| {
@@ -80,7 +80,7 @@ impl OngoingTopicReassignment {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.name);
         w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -96,7 +96,7 @@ pub struct OngoingPartitionReassignment {
 }
 
 impl OngoingPartitionReassignment {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
             replicas: r.array_in(true, 4, Reader::i32)?,
@@ -107,7 +107,7 @@ impl OngoingPartitionReassignment {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.partition_index);
         w.array_in(true, &self.replicas, |w, v| w.i32(*v));
         w.array_in(true, &self.adding_replicas, |w, v| w.i32(*v));

@@ -61,7 +61,7 @@ pub struct TransactionState {
 }
 
 impl TransactionState {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             transactional_id: r.string_in(true)?,
             producer_id: r.i64()?,
@@ -71,7 +71,7 @@ impl TransactionState {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.transactional_id);
         w.i64(self.producer_id);
         w.string_in(true, &self.transaction_state);

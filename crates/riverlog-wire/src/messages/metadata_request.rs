@@ -121,7 +121,7 @@ impl Default for MetadataRequestTopic {
 }
 
 impl MetadataRequestTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 9;
         let m = Self {
             topic_id: if version >= 10 {
@@ -141,7 +141,7 @@ impl MetadataRequestTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 9;
         if version >= 10 {
             w.uuid(self.topic_id);

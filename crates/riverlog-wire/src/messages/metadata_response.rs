@@ -116,7 +116,7 @@ pub struct MetadataResponseBroker {
 }
 
 impl MetadataResponseBroker {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 9;
         let m = Self {
             node_id: r.i32()?,
@@ -134,7 +134,7 @@ impl MetadataResponseBroker {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 9;
         w.i32(self.node_id);
         w.string_in(flex, &self.host);
@@ -172,7 +172,7 @@ impl Default for MetadataResponseTopic {
 }
 
 impl MetadataResponseTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 9;
         let m = Self {
             error_code: ErrorCode(r.i16()?),
@@ -196,7 +196,7 @@ impl MetadataResponseTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 9;
         w.i16(self.error_code.0);
         if version >= 12 {
@@ -255,7 +255,7 @@ impl Default for MetadataResponsePartition {
 }
 
 impl MetadataResponsePartition {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 9;
         let m = Self {
             error_code: ErrorCode(r.i16()?),
@@ -276,7 +276,7 @@ impl MetadataResponsePartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 9;
         w.i16(self.error_code.0);
         w.i32(self.partition_index);

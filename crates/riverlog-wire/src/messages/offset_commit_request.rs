@@ -97,7 +97,7 @@ pub struct OffsetCommitRequestTopic {
 }
 
 impl OffsetCommitRequestTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 8;
         let m = Self {
             name: if version <= 9 {
@@ -120,7 +120,7 @@ impl OffsetCommitRequestTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 8;
         if version <= 9 {
             w.string_in(flex, &self.name);
@@ -155,7 +155,7 @@ impl Default for OffsetCommitRequestPartition {
 }
 
 impl OffsetCommitRequestPartition {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 8;
         let m = Self {
             partition_index: r.i32()?,
@@ -169,7 +169,7 @@ impl OffsetCommitRequestPartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 8;
         w.i32(self.partition_index);
         w.i64(self.committed_offset);

@@ -61,7 +61,7 @@ pub struct OffsetCommitResponseTopic {
 }
 
 impl OffsetCommitResponseTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 8;
         let m = Self {
             name: if version <= 9 {
@@ -84,7 +84,7 @@ impl OffsetCommitResponseTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 8;
         if version <= 9 {
             w.string_in(flex, &self.name);
@@ -106,7 +106,7 @@ pub struct OffsetCommitResponsePartition {
 }
 
 impl OffsetCommitResponsePartition {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 8;
         let m = Self {
             partition_index: r.i32()?,
@@ -118,7 +118,7 @@ impl OffsetCommitResponsePartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 8;
         w.i32(self.partition_index);
         w.i16(self.error_code.0);

@@ -49,7 +49,7 @@ pub struct OffsetDeleteRequestTopic {
 }
 
 impl OffsetDeleteRequestTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(false)?,
             partitions: r.array_in(false, 4, |r| {
@@ -59,7 +59,7 @@ impl OffsetDeleteRequestTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(false, &self.name);
         w.array_in(false, &self.partitions, |w, v| v.encode(w, version));
     }
@@ -71,14 +71,14 @@ pub struct OffsetDeleteRequestPartition {
 }
 
 impl OffsetDeleteRequestPartition {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
         };
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.partition_index);
     }
 }

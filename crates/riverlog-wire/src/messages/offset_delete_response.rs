@@ -53,7 +53,7 @@ pub struct OffsetDeleteResponseTopic {
 }
 
 impl OffsetDeleteResponseTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(false)?,
             partitions: r.array_in(false, 6, |r| {
@@ -63,7 +63,7 @@ impl OffsetDeleteResponseTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(false, &self.name);
         w.array_in(false, &self.partitions, |w, v| v.encode(w, version));
     }
@@ -76,7 +76,7 @@ pub struct OffsetDeleteResponsePartition {
 }
 
 impl OffsetDeleteResponsePartition {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
             error_code: ErrorCode(r.i16()?),
@@ -84,7 +84,7 @@ impl OffsetDeleteResponsePartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.partition_index);
         w.i16(self.error_code.0);
     }

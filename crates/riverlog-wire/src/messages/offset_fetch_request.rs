@@ -45,15 +45,15 @@ impl OffsetFetchRequest {
             },
             topics: if version <= 7 {
                 if (2..=7).contains(&version) {
-                    r.nullable_array_in(flex, 1, |r| OffsetFetchRequestTopic::decode(r, version))?
+                    r.nullable_array_in(flex, 3, |r| OffsetFetchRequestTopic::decode(r, version))?
                 } else {
-                    Some(r.array_in(flex, 1, |r| OffsetFetchRequestTopic::decode(r, version))?)
+                    Some(r.array_in(flex, 3, |r| OffsetFetchRequestTopic::decode(r, version))?)
                 }
             } else {
                 Some(Vec::new())
             },
             groups: if version >= 8 {
-                r.array_in(flex, 1, |r| OffsetFetchRequestGroup::decode(r, version))?
+                r.array_in(flex, 3, |r| OffsetFetchRequestGroup::decode(r, version))?
             } else {
                 Vec::new()
             },
@@ -127,7 +127,7 @@ pub struct OffsetFetchRequestTopic {
 }
 
 impl OffsetFetchRequestTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 6;
         let m = Self {
             name: r.string_in(flex)?,
@@ -139,7 +139,7 @@ impl OffsetFetchRequestTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 6;
         w.string_in(flex, &self.name);
         w.array_in(flex, &self.partition_indexes, |w, v| w.i32(*v));
@@ -169,7 +169,7 @@ impl Default for OffsetFetchRequestGroup {
 }
 
 impl OffsetFetchRequestGroup {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             group_id: r.string_in(true)?,
             member_id: if version >= 9 {
@@ -185,7 +185,7 @@ impl OffsetFetchRequestGroup {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.group_id);
         if version >= 9 {
             w.nullable_string_in(true, self.member_id.as_deref());
@@ -206,7 +206,7 @@ pub struct OffsetFetchRequestTopics {
 }
 
 impl OffsetFetchRequestTopics {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: if version <= 9 {
                 r.string_in(true)?
@@ -224,7 +224,7 @@ impl OffsetFetchRequestTopics {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         if version <= 9 {
             w.string_in(true, &self.name);
         }

@@ -40,7 +40,7 @@ impl OffsetFetchResponse {
         let m = Self {
             throttle_time_ms: if version >= 3 { r.i32()? } else { 0 },
             topics: if version <= 7 {
-                r.array_in(flex, 1, |r| OffsetFetchResponseTopic::decode(r, version))?
+                r.array_in(flex, 3, |r| OffsetFetchResponseTopic::decode(r, version))?
             } else {
                 Vec::new()
             },
@@ -50,7 +50,7 @@ impl OffsetFetchResponse {
                 ErrorCode(0)
             },
             groups: if version >= 8 {
-                r.array_in(flex, 1, |r| OffsetFetchResponseGroup::decode(r, version))?
+                r.array_in(flex, 5, |r| OffsetFetchResponseGroup::decode(r, version))?
             } else {
                 Vec::new()
             },
@@ -105,7 +105,7 @@ pub struct OffsetFetchResponseTopic {
 }
 
 impl OffsetFetchResponseTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 6;
         let m = Self {
             name: r.string_in(flex)?,
@@ -119,7 +119,7 @@ impl OffsetFetchResponseTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 6;
         w.string_in(flex, &self.name);
         w.array_in(flex, &self.partitions, |w, v| v.encode(w, version));
@@ -151,7 +151,7 @@ impl Default for OffsetFetchResponsePartition {
 }
 
 impl OffsetFetchResponsePartition {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 6;
         let m = Self {
             partition_index: r.i32()?,
@@ -166,7 +166,7 @@ impl OffsetFetchResponsePartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 6;
         w.i32(self.partition_index);
         w.i64(self.committed_offset);
@@ -199,7 +199,7 @@ impl Default for OffsetFetchResponseGroup {
 }
 
 impl OffsetFetchResponseGroup {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             group_id: r.string_in(true)?,
             topics: r.array_in(true, 3, |r| OffsetFetchResponseTopics::decode(r, version))?,
@@ -209,7 +209,7 @@ impl OffsetFetchResponseGroup {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.group_id);
         w.array_in(true, &self.topics, |w, v| v.encode(w, version));
         w.i16(self.error_code.0);
@@ -225,7 +225,7 @@ pub struct OffsetFetchResponseTopics {
 }
 
 impl OffsetFetchResponseTopics {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: if version <= 9 {
                 r.string_in(true)?
@@ -245,7 +245,7 @@ impl OffsetFetchResponseTopics {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         if version <= 9 {
             w.string_in(true, &self.name);
         }
@@ -279,7 +279,7 @@ impl Default for OffsetFetchResponsePartitions {
 }
 
 impl OffsetFetchResponsePartitions {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
             committed_offset: r.i64()?,
@@ -291,7 +291,7 @@ impl OffsetFetchResponsePartitions {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.partition_index);
         w.i64(self.committed_offset);
         w.i32(self.committed_leader_epoch);

@@ -68,7 +68,7 @@ pub struct OffsetForLeaderTopic {
 }
 
 impl OffsetForLeaderTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 4;
         let m = Self {
             topic: r.string_in(flex)?,
@@ -80,7 +80,7 @@ impl OffsetForLeaderTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 4;
         w.string_in(flex, &self.topic);
         w.array_in(flex, &self.partitions, |w, v| v.encode(w, version));
@@ -108,7 +108,7 @@ impl Default for OffsetForLeaderPartition {
 }
 
 impl OffsetForLeaderPartition {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 4;
         let m = Self {
             partition: r.i32()?,
@@ -121,7 +121,7 @@ impl OffsetForLeaderPartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 4;
         w.i32(self.partition);
         w.i32(self.current_leader_epoch);

@@ -58,7 +58,7 @@ pub struct OffsetForLeaderTopicResult {
 }
 
 impl OffsetForLeaderTopicResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 4;
         let m = Self {
             topic: r.string_in(flex)?,
@@ -70,7 +70,7 @@ impl OffsetForLeaderTopicResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 4;
         w.string_in(flex, &self.topic);
         w.array_in(flex, &self.partitions, |w, v| v.encode(w, version));
@@ -100,7 +100,7 @@ impl Default for EpochEndOffset {
 }
 
 impl EpochEndOffset {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 4;
         let m = Self {
             error_code: ErrorCode(r.i16()?),
@@ -114,7 +114,7 @@ impl EpochEndOffset {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 4;
         w.i16(self.error_code.0);
         w.i32(self.partition);

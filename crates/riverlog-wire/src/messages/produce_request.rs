@@ -67,7 +67,7 @@ pub struct TopicProduceData {
 }
 
 impl TopicProduceData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 9;
         let m = Self {
             name: if version <= 12 {
@@ -88,7 +88,7 @@ impl TopicProduceData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 9;
         if version <= 12 {
             w.string_in(flex, &self.name);
@@ -119,7 +119,7 @@ impl Default for PartitionProduceData {
 }
 
 impl PartitionProduceData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 9;
         let m = Self {
             index: r.i32()?,
@@ -131,7 +131,7 @@ impl PartitionProduceData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 9;
         w.i32(self.index);
         w.nullable_bytes_in(flex, self.records.as_deref());

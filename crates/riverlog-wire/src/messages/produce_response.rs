@@ -35,7 +35,7 @@ impl ProduceResponse {
                 match tag {
                     0 if version >= 10 => {
                         m.node_endpoints =
-                            r.array_in(flex, 1, |r| NodeEndpoint::decode(r, version))?
+                            r.array_in(flex, 11, |r| NodeEndpoint::decode(r, version))?
                     }
                     _ => return Ok(false),
                 }
@@ -82,7 +82,7 @@ pub struct TopicProduceResponse {
 }
 
 impl TopicProduceResponse {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 9;
         let m = Self {
             name: if version <= 12 {
@@ -104,7 +104,7 @@ impl TopicProduceResponse {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 9;
         if version <= 12 {
             w.string_in(flex, &self.name);
@@ -147,7 +147,7 @@ impl Default for PartitionProduceResponse {
 }
 
 impl PartitionProduceResponse {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 9;
         let mut m = Self {
             index: r.i32()?,
@@ -156,7 +156,7 @@ impl PartitionProduceResponse {
             log_append_time_ms: r.i64()?,
             log_start_offset: if version >= 5 { r.i64()? } else { -1 },
             record_errors: if version >= 8 {
-                r.array_in(flex, 1, |r| BatchIndexAndErrorMessage::decode(r, version))?
+                r.array_in(flex, 6, |r| BatchIndexAndErrorMessage::decode(r, version))?
             } else {
                 Vec::new()
             },
@@ -179,7 +179,7 @@ impl PartitionProduceResponse {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 9;
         w.i32(self.index);
         w.i16(self.error_code.0);
@@ -217,7 +217,7 @@ pub struct BatchIndexAndErrorMessage {
 }
 
 impl BatchIndexAndErrorMessage {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 9;
         let m = Self {
             batch_index: r.i32()?,
@@ -229,7 +229,7 @@ impl BatchIndexAndErrorMessage {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 9;
         w.i32(self.batch_index);
         w.nullable_string_in(flex, self.batch_index_error_message.as_deref());
@@ -255,7 +255,7 @@ impl Default for LeaderIdAndEpoch {
 }
 
 impl LeaderIdAndEpoch {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             leader_id: r.i32()?,
             leader_epoch: r.i32()?,
@@ -264,7 +264,7 @@ impl LeaderIdAndEpoch {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.leader_id);
         w.i32(self.leader_epoch);
         w.empty_tagged_fields();
@@ -280,7 +280,7 @@ pub struct NodeEndpoint {
 }
 
 impl NodeEndpoint {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             node_id: r.i32()?,
             host: r.string_in(true)?,
@@ -291,7 +291,7 @@ impl NodeEndpoint {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.node_id);
         w.string_in(true, &self.host);
         w.i32(self.port);

@@ -49,7 +49,7 @@ pub struct ReadStateSummaryResult {
 }
 
 impl ReadStateSummaryResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_id: r.uuid()?,
             partitions: r.array_in(true, 24, |r| PartitionResult::decode(r, version))?,
@@ -58,7 +58,7 @@ impl ReadStateSummaryResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.uuid(self.topic_id);
         w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -91,7 +91,7 @@ impl Default for PartitionResult {
 }
 
 impl PartitionResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition: r.i32()?,
             error_code: ErrorCode(r.i16()?),
@@ -105,7 +105,7 @@ impl PartitionResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i32(self.partition);
         w.i16(self.error_code.0);
         w.nullable_string_in(true, self.error_message.as_deref());

@@ -80,7 +80,7 @@ pub struct AcknowledgeTopic {
 }
 
 impl AcknowledgeTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_id: r.uuid()?,
             partitions: r.array_in(true, 6, |r| AcknowledgePartition::decode(r, version))?,
@@ -89,7 +89,7 @@ impl AcknowledgeTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.uuid(self.topic_id);
         w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -103,7 +103,7 @@ pub struct AcknowledgePartition {
 }
 
 impl AcknowledgePartition {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
             acknowledgement_batches: r
@@ -113,7 +113,7 @@ impl AcknowledgePartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i32(self.partition_index);
         w.array_in(true, &self.acknowledgement_batches, |w, v| {
             v.encode(w, version)
@@ -130,7 +130,7 @@ pub struct AcknowledgementBatch {
 }
 
 impl AcknowledgementBatch {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             first_offset: r.i64()?,
             last_offset: r.i64()?,
@@ -140,7 +140,7 @@ impl AcknowledgementBatch {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i64(self.first_offset);
         w.i64(self.last_offset);
         w.array_in(true, &self.acknowledge_types, |w, v| w.i8(*v));

@@ -68,7 +68,7 @@ pub struct ShareAcknowledgeTopicResponse {
 }
 
 impl ShareAcknowledgeTopicResponse {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_id: r.uuid()?,
             partitions: r.array_in(true, 17, |r| PartitionData::decode(r, version))?,
@@ -77,7 +77,7 @@ impl ShareAcknowledgeTopicResponse {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.uuid(self.topic_id);
         w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -93,7 +93,7 @@ pub struct PartitionData {
 }
 
 impl PartitionData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
             error_code: ErrorCode(r.i16()?),
@@ -104,7 +104,7 @@ impl PartitionData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i32(self.partition_index);
         w.i16(self.error_code.0);
         w.nullable_string_in(true, self.error_message.as_deref());
@@ -120,7 +120,7 @@ pub struct LeaderIdAndEpoch {
 }
 
 impl LeaderIdAndEpoch {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             leader_id: r.i32()?,
             leader_epoch: r.i32()?,
@@ -129,7 +129,7 @@ impl LeaderIdAndEpoch {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.leader_id);
         w.i32(self.leader_epoch);
         w.empty_tagged_fields();
@@ -145,7 +145,7 @@ pub struct NodeEndpoint {
 }
 
 impl NodeEndpoint {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             node_id: r.i32()?,
             host: r.string_in(true)?,
@@ -156,7 +156,7 @@ impl NodeEndpoint {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.node_id);
         w.string_in(true, &self.host);
         w.i32(self.port);

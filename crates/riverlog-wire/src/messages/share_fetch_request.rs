@@ -112,7 +112,7 @@ pub struct FetchTopic {
 }
 
 impl FetchTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_id: r.uuid()?,
             partitions: r.array_in(true, 6, |r| FetchPartition::decode(r, version))?,
@@ -121,7 +121,7 @@ impl FetchTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.uuid(self.topic_id);
         w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -135,7 +135,7 @@ pub struct FetchPartition {
 }
 
 impl FetchPartition {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
             acknowledgement_batches: r
@@ -145,7 +145,7 @@ impl FetchPartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i32(self.partition_index);
         w.array_in(true, &self.acknowledgement_batches, |w, v| {
             v.encode(w, version)
@@ -162,7 +162,7 @@ pub struct AcknowledgementBatch {
 }
 
 impl AcknowledgementBatch {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             first_offset: r.i64()?,
             last_offset: r.i64()?,
@@ -172,7 +172,7 @@ impl AcknowledgementBatch {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i64(self.first_offset);
         w.i64(self.last_offset);
         w.array_in(true, &self.acknowledge_types, |w, v| w.i8(*v));
@@ -187,7 +187,7 @@ pub struct ForgottenTopic {
 }
 
 impl ForgottenTopic {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_id: r.uuid()?,
             partitions: r.array_in(true, 4, Reader::i32)?,
@@ -196,7 +196,7 @@ impl ForgottenTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.uuid(self.topic_id);
         w.array_in(true, &self.partitions, |w, v| w.i32(*v));
         w.empty_tagged_fields();

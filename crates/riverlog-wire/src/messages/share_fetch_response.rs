@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 
+use super::flex::{self, WriteRecords};
 use crate::primitives::{DecodeError, EncodeError, Reader, Writer};
 use crate::{ErrorCode, TopicId};
 
@@ -45,6 +46,16 @@ impl ShareFetchResponse {
 
     /// Writes it; see [`Writer::finish`] for what can't be written.
     pub fn encode(&self, w: &mut Writer<'_>, version: i16) {
+        self.encode_with(w, version, &mut flex::copy_records);
+    }
+
+    /// As `encode`, with the records left to `records`.
+    pub(super) fn encode_with(
+        &self,
+        w: &mut Writer<'_>,
+        version: i16,
+        records: &mut WriteRecords<'_>,
+    ) {
         if !(1..=2).contains(&version) {
             return w.fail(EncodeError::Version {
                 field: "ShareFetchResponse",
@@ -55,7 +66,9 @@ impl ShareFetchResponse {
         w.i16(self.error_code.0);
         w.nullable_string_in(true, self.error_message.as_deref());
         w.i32(self.acquisition_lock_timeout_ms);
-        w.array_in(true, &self.responses, |w, v| v.encode(w, version));
+        w.array_in(true, &self.responses, |w, v| {
+            v.encode_with(w, version, records)
+        });
         w.array_in(true, &self.node_endpoints, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
     }
@@ -68,7 +81,7 @@ pub struct ShareFetchableTopicResponse {
 }
 
 impl ShareFetchableTopicResponse {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_id: r.uuid()?,
             partitions: r.array_in(true, 22, |r| PartitionData::decode(r, version))?,
@@ -77,9 +90,17 @@ impl ShareFetchableTopicResponse {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    /// As `encode`, with the records left to `records`.
+    pub(super) fn encode_with(
+        &self,
+        w: &mut Writer<'_>,
+        version: i16,
+        records: &mut WriteRecords<'_>,
+    ) {
         w.uuid(self.topic_id);
-        w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
+        w.array_in(true, &self.partitions, |w, v| {
+            v.encode_with(w, version, records)
+        });
         w.empty_tagged_fields();
     }
 }
@@ -97,7 +118,7 @@ pub struct PartitionData {
 }
 
 impl PartitionData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
             error_code: ErrorCode(r.i16()?),
@@ -112,14 +133,20 @@ impl PartitionData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    /// As `encode`, with the records left to `records`.
+    pub(super) fn encode_with(
+        &self,
+        w: &mut Writer<'_>,
+        version: i16,
+        records: &mut WriteRecords<'_>,
+    ) {
         w.i32(self.partition_index);
         w.i16(self.error_code.0);
         w.nullable_string_in(true, self.error_message.as_deref());
         w.i16(self.acknowledge_error_code.0);
         w.nullable_string_in(true, self.acknowledge_error_message.as_deref());
         self.current_leader.encode(w, version);
-        w.bytes_in(true, &self.records);
+        records(w, true, Some(&self.records));
         w.array_in(true, &self.acquired_records, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
     }
@@ -132,7 +159,7 @@ pub struct LeaderIdAndEpoch {
 }
 
 impl LeaderIdAndEpoch {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             leader_id: r.i32()?,
             leader_epoch: r.i32()?,
@@ -141,7 +168,7 @@ impl LeaderIdAndEpoch {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.leader_id);
         w.i32(self.leader_epoch);
         w.empty_tagged_fields();
@@ -156,7 +183,7 @@ pub struct AcquiredRecords {
 }
 
 impl AcquiredRecords {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             first_offset: r.i64()?,
             last_offset: r.i64()?,
@@ -166,7 +193,7 @@ impl AcquiredRecords {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i64(self.first_offset);
         w.i64(self.last_offset);
         w.i16(self.delivery_count);
@@ -183,7 +210,7 @@ pub struct NodeEndpoint {
 }
 
 impl NodeEndpoint {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             node_id: r.i32()?,
             host: r.string_in(true)?,
@@ -194,7 +221,7 @@ impl NodeEndpoint {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.node_id);
         w.string_in(true, &self.host);
         w.i32(self.port);

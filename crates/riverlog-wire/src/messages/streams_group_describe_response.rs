@@ -81,7 +81,7 @@ impl Default for DescribedGroup {
 }
 
 impl DescribedGroup {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             error_code: ErrorCode(r.i16()?),
             error_message: r.nullable_string_in(true)?,
@@ -108,7 +108,7 @@ impl DescribedGroup {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i16(self.error_code.0);
         w.nullable_string_in(true, self.error_message.as_deref());
         w.string_in(true, &self.group_id);
@@ -150,7 +150,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             epoch: r.i32()?,
             subtopologies: r.nullable_array_in(true, 6, |r| Subtopology::decode(r, version))?,
@@ -159,7 +159,7 @@ impl Topology {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i32(self.epoch);
         w.nullable_array_in(true, self.subtopologies.as_deref(), |w, v| {
             v.encode(w, version)
@@ -178,7 +178,7 @@ pub struct Subtopology {
 }
 
 impl Subtopology {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             subtopology_id: r.string_in(true)?,
             source_topics: r.array_in(true, 1, |r| r.string_in(true))?,
@@ -190,7 +190,7 @@ impl Subtopology {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.subtopology_id);
         w.array_in(true, &self.source_topics, |w, v| w.string_in(true, v));
         w.array_in(true, &self.repartition_sink_topics, |w, v| {
@@ -215,7 +215,7 @@ pub struct TopicInfo {
 }
 
 impl TopicInfo {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             partitions: r.i32()?,
@@ -226,7 +226,7 @@ impl TopicInfo {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.name);
         w.i32(self.partitions);
         w.i16(self.replication_factor);
@@ -242,7 +242,7 @@ pub struct KeyValue {
 }
 
 impl KeyValue {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             key: r.string_in(true)?,
             value: r.string_in(true)?,
@@ -251,7 +251,7 @@ impl KeyValue {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.key);
         w.string_in(true, &self.value);
         w.empty_tagged_fields();
@@ -278,7 +278,7 @@ pub struct Member {
 }
 
 impl Member {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             member_id: r.string_in(true)?,
             member_epoch: r.i32()?,
@@ -300,7 +300,7 @@ impl Member {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.member_id);
         w.i32(self.member_epoch);
         w.nullable_string_in(true, self.instance_id.as_deref());
@@ -327,7 +327,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             host: r.string_in(true)?,
             port: r.u16()?,
@@ -336,7 +336,7 @@ impl Endpoint {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.host);
         w.u16(self.port);
         w.empty_tagged_fields();
@@ -351,7 +351,7 @@ pub struct TaskOffset {
 }
 
 impl TaskOffset {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             subtopology_id: r.string_in(true)?,
             partition: r.i32()?,
@@ -361,7 +361,7 @@ impl TaskOffset {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.subtopology_id);
         w.i32(self.partition);
         w.i64(self.offset);
@@ -377,7 +377,7 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             active_tasks: r.array_in(true, 3, |r| TaskIds::decode(r, version))?,
             standby_tasks: r.array_in(true, 3, |r| TaskIds::decode(r, version))?,
@@ -387,7 +387,7 @@ impl Assignment {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.array_in(true, &self.active_tasks, |w, v| v.encode(w, version));
         w.array_in(true, &self.standby_tasks, |w, v| v.encode(w, version));
         w.array_in(true, &self.warmup_tasks, |w, v| v.encode(w, version));
@@ -402,7 +402,7 @@ pub struct TaskIds {
 }
 
 impl TaskIds {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             subtopology_id: r.string_in(true)?,
             partitions: r.array_in(true, 4, Reader::i32)?,
@@ -411,7 +411,7 @@ impl TaskIds {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.subtopology_id);
         w.array_in(true, &self.partitions, |w, v| w.i32(*v));
         w.empty_tagged_fields();
@@ -425,7 +425,7 @@ pub struct TopologyDescription {
 }
 
 impl TopologyDescription {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             subtopologies: r.array_in(true, 3, |r| {
                 TopologyDescriptionSubtopology::decode(r, version)
@@ -438,7 +438,7 @@ impl TopologyDescription {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.array_in(true, &self.subtopologies, |w, v| v.encode(w, version));
         w.array_in(true, &self.global_stores, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -452,7 +452,7 @@ pub struct TopologyDescriptionSubtopology {
 }
 
 impl TopologyDescriptionSubtopology {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             subtopology_id: r.string_in(true)?,
             nodes: r.array_in(true, 7, |r| TopologyDescriptionNode::decode(r, version))?,
@@ -461,7 +461,7 @@ impl TopologyDescriptionSubtopology {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.subtopology_id);
         w.array_in(true, &self.nodes, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -479,7 +479,7 @@ pub struct TopologyDescriptionNode {
 }
 
 impl TopologyDescriptionNode {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             node_type: r.i8()?,
@@ -492,7 +492,7 @@ impl TopologyDescriptionNode {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.name);
         w.i8(self.node_type);
         w.array_in(true, &self.source_topics, |w, v| w.string_in(true, v));
@@ -510,7 +510,7 @@ pub struct TopologyDescriptionGlobalStore {
 }
 
 impl TopologyDescriptionGlobalStore {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             source: TopologyDescriptionNode::decode(r, version)?,
             processor: TopologyDescriptionNode::decode(r, version)?,
@@ -519,7 +519,7 @@ impl TopologyDescriptionGlobalStore {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         self.source.encode(w, version);
         self.processor.encode(w, version);
         w.empty_tagged_fields();

@@ -132,7 +132,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             epoch: r.i32()?,
             subtopologies: r.array_in(true, 8, |r| Subtopology::decode(r, version))?,
@@ -141,7 +141,7 @@ impl Topology {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i32(self.epoch);
         w.array_in(true, &self.subtopologies, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -160,7 +160,7 @@ pub struct Subtopology {
 }
 
 impl Subtopology {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             subtopology_id: r.string_in(true)?,
             source_topics: r.array_in(true, 1, |r| r.string_in(true))?,
@@ -174,7 +174,7 @@ impl Subtopology {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.subtopology_id);
         w.array_in(true, &self.source_topics, |w, v| w.string_in(true, v));
         w.array_in(true, &self.source_topic_regex, |w, v| w.string_in(true, v));
@@ -201,7 +201,7 @@ pub struct TopicInfo {
 }
 
 impl TopicInfo {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             partitions: r.i32()?,
@@ -212,7 +212,7 @@ impl TopicInfo {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.name);
         w.i32(self.partitions);
         w.i16(self.replication_factor);
@@ -228,7 +228,7 @@ pub struct KeyValue {
 }
 
 impl KeyValue {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             key: r.string_in(true)?,
             value: r.string_in(true)?,
@@ -237,7 +237,7 @@ impl KeyValue {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.key);
         w.string_in(true, &self.value);
         w.empty_tagged_fields();
@@ -252,7 +252,7 @@ pub struct CopartitionGroup {
 }
 
 impl CopartitionGroup {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             source_topics: r.array_in(true, 2, Reader::i16)?,
             source_topic_regex: r.array_in(true, 2, Reader::i16)?,
@@ -262,7 +262,7 @@ impl CopartitionGroup {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.array_in(true, &self.source_topics, |w, v| w.i16(*v));
         w.array_in(true, &self.source_topic_regex, |w, v| w.i16(*v));
         w.array_in(true, &self.repartition_source_topics, |w, v| w.i16(*v));
@@ -277,7 +277,7 @@ pub struct TaskIds {
 }
 
 impl TaskIds {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             subtopology_id: r.string_in(true)?,
             partitions: r.array_in(true, 4, Reader::i32)?,
@@ -286,7 +286,7 @@ impl TaskIds {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.subtopology_id);
         w.array_in(true, &self.partitions, |w, v| w.i32(*v));
         w.empty_tagged_fields();
@@ -300,7 +300,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             host: r.string_in(true)?,
             port: r.u16()?,
@@ -309,7 +309,7 @@ impl Endpoint {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.host);
         w.u16(self.port);
         w.empty_tagged_fields();
@@ -324,7 +324,7 @@ pub struct TaskOffset {
 }
 
 impl TaskOffset {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             subtopology_id: r.string_in(true)?,
             partition: r.i32()?,
@@ -334,7 +334,7 @@ impl TaskOffset {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.subtopology_id);
         w.i32(self.partition);
         w.i64(self.offset);

@@ -142,7 +142,7 @@ pub struct Status {
 }
 
 impl Status {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             status_code: r.i8()?,
             status_detail: r.string_in(true)?,
@@ -151,7 +151,7 @@ impl Status {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i8(self.status_code);
         w.string_in(true, &self.status_detail);
         w.empty_tagged_fields();
@@ -165,7 +165,7 @@ pub struct TaskIds {
 }
 
 impl TaskIds {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             subtopology_id: r.string_in(true)?,
             partitions: r.array_in(true, 4, Reader::i32)?,
@@ -174,7 +174,7 @@ impl TaskIds {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.subtopology_id);
         w.array_in(true, &self.partitions, |w, v| w.i32(*v));
         w.empty_tagged_fields();
@@ -189,7 +189,7 @@ pub struct EndpointToPartitions {
 }
 
 impl EndpointToPartitions {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             user_endpoint: Endpoint::decode(r, version)?,
             active_partitions: r.array_in(true, 3, |r| TopicPartition::decode(r, version))?,
@@ -199,7 +199,7 @@ impl EndpointToPartitions {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         self.user_endpoint.encode(w, version);
         w.array_in(true, &self.active_partitions, |w, v| v.encode(w, version));
         w.array_in(true, &self.standby_partitions, |w, v| v.encode(w, version));
@@ -214,7 +214,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             host: r.string_in(true)?,
             port: r.u16()?,
@@ -223,7 +223,7 @@ impl Endpoint {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.host);
         w.u16(self.port);
         w.empty_tagged_fields();
@@ -237,7 +237,7 @@ pub struct TopicPartition {
 }
 
 impl TopicPartition {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic: r.string_in(true)?,
             partitions: r.array_in(true, 4, Reader::i32)?,
@@ -246,7 +246,7 @@ impl TopicPartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.topic);
         w.array_in(true, &self.partitions, |w, v| w.i32(*v));
         w.empty_tagged_fields();

@@ -57,7 +57,7 @@ pub struct TopologyDescription {
 }
 
 impl TopologyDescription {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             subtopologies: r.array_in(true, 3, |r| {
                 TopologyDescriptionSubtopology::decode(r, version)
@@ -70,7 +70,7 @@ impl TopologyDescription {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.array_in(true, &self.subtopologies, |w, v| v.encode(w, version));
         w.array_in(true, &self.global_stores, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -84,7 +84,7 @@ pub struct TopologyDescriptionSubtopology {
 }
 
 impl TopologyDescriptionSubtopology {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             subtopology_id: r.string_in(true)?,
             nodes: r.array_in(true, 7, |r| TopologyDescriptionNode::decode(r, version))?,
@@ -93,7 +93,7 @@ impl TopologyDescriptionSubtopology {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.subtopology_id);
         w.array_in(true, &self.nodes, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -111,7 +111,7 @@ pub struct TopologyDescriptionNode {
 }
 
 impl TopologyDescriptionNode {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             node_type: r.i8()?,
@@ -124,7 +124,7 @@ impl TopologyDescriptionNode {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.name);
         w.i8(self.node_type);
         w.array_in(true, &self.source_topics, |w, v| w.string_in(true, v));
@@ -142,7 +142,7 @@ pub struct TopologyDescriptionGlobalStore {
 }
 
 impl TopologyDescriptionGlobalStore {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             source: TopologyDescriptionNode::decode(r, version)?,
             processor: TopologyDescriptionNode::decode(r, version)?,
@@ -151,7 +151,7 @@ impl TopologyDescriptionGlobalStore {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         self.source.encode(w, version);
         self.processor.encode(w, version);
         w.empty_tagged_fields();

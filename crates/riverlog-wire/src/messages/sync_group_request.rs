@@ -97,7 +97,7 @@ pub struct SyncGroupRequestAssignment {
 }
 
 impl SyncGroupRequestAssignment {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 4;
         let m = Self {
             member_id: r.string_in(flex)?,
@@ -109,7 +109,7 @@ impl SyncGroupRequestAssignment {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 4;
         w.string_in(flex, &self.member_id);
         w.bytes_in(flex, &self.assignment);

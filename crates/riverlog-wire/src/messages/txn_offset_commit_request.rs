@@ -121,7 +121,7 @@ pub struct TxnOffsetCommitRequestTopic {
 }
 
 impl TxnOffsetCommitRequestTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 3;
         let m = Self {
             name: if version <= 5 {
@@ -144,7 +144,7 @@ impl TxnOffsetCommitRequestTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 3;
         if version <= 5 {
             w.string_in(flex, &self.name);
@@ -179,7 +179,7 @@ impl Default for TxnOffsetCommitRequestPartition {
 }
 
 impl TxnOffsetCommitRequestPartition {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 3;
         let m = Self {
             partition_index: r.i32()?,
@@ -193,7 +193,7 @@ impl TxnOffsetCommitRequestPartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 3;
         w.i32(self.partition_index);
         w.i64(self.committed_offset);

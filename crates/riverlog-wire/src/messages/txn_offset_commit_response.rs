@@ -61,7 +61,7 @@ pub struct TxnOffsetCommitResponseTopic {
 }
 
 impl TxnOffsetCommitResponseTopic {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 3;
         let m = Self {
             name: if version <= 5 {
@@ -84,7 +84,7 @@ impl TxnOffsetCommitResponseTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 3;
         if version <= 5 {
             w.string_in(flex, &self.name);
@@ -106,7 +106,7 @@ pub struct TxnOffsetCommitResponsePartition {
 }
 
 impl TxnOffsetCommitResponsePartition {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let flex = version >= 3;
         let m = Self {
             partition_index: r.i32()?,
@@ -118,7 +118,7 @@ impl TxnOffsetCommitResponsePartition {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         let flex = version >= 3;
         w.i32(self.partition_index);
         w.i16(self.error_code.0);

@@ -84,7 +84,7 @@ impl Default for FeatureUpdateKey {
 }
 
 impl FeatureUpdateKey {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             feature: r.string_in(true)?,
             max_version_level: r.i16()?,
@@ -95,7 +95,7 @@ impl FeatureUpdateKey {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.feature);
         w.i16(self.max_version_level);
         if version <= 0 {

@@ -41,7 +41,7 @@ impl UpdateFeaturesResponse {
             error_code: ErrorCode(r.i16()?),
             error_message: r.nullable_string_in(true)?,
             results: if version <= 1 {
-                r.array_in(true, 1, |r| UpdatableFeatureResult::decode(r, version))?
+                r.array_in(true, 5, |r| UpdatableFeatureResult::decode(r, version))?
             } else {
                 Vec::new()
             },
@@ -86,7 +86,7 @@ impl Default for UpdatableFeatureResult {
 }
 
 impl UpdatableFeatureResult {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             feature: r.string_in(true)?,
             error_code: ErrorCode(r.i16()?),
@@ -96,7 +96,7 @@ impl UpdatableFeatureResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.feature);
         w.i16(self.error_code.0);
         w.nullable_string_in(true, self.error_message.as_deref());

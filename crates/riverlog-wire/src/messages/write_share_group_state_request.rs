@@ -52,7 +52,7 @@ pub struct WriteStateData {
 }
 
 impl WriteStateData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             topic_id: r.uuid()?,
             partitions: r.array_in(true, 22, |r| PartitionData::decode(r, version))?,
@@ -61,7 +61,7 @@ impl WriteStateData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.uuid(self.topic_id);
         w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -92,7 +92,7 @@ impl Default for PartitionData {
 }
 
 impl PartitionData {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition: r.i32()?,
             state_epoch: r.i32()?,
@@ -105,7 +105,7 @@ impl PartitionData {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i32(self.partition);
         w.i32(self.state_epoch);
         w.i32(self.leader_epoch);
@@ -127,7 +127,7 @@ pub struct StateBatch {
 }
 
 impl StateBatch {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             first_offset: r.i64()?,
             last_offset: r.i64()?,
@@ -138,7 +138,7 @@ impl StateBatch {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i64(self.first_offset);
         w.i64(self.last_offset);
         w.i8(self.delivery_state);

@@ -52,7 +52,7 @@ pub struct WritableTxnMarker {
 }
 
 impl WritableTxnMarker {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             producer_id: r.i64()?,
             producer_epoch: r.i16()?,
@@ -65,7 +65,7 @@ impl WritableTxnMarker {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i64(self.producer_id);
         w.i16(self.producer_epoch);
         w.bool(self.transaction_result);
@@ -85,7 +85,7 @@ pub struct WritableTxnMarkerTopic {
 }
 
 impl WritableTxnMarkerTopic {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             partition_indexes: r.array_in(true, 4, Reader::i32)?,
@@ -94,7 +94,7 @@ impl WritableTxnMarkerTopic {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.string_in(true, &self.name);
         w.array_in(true, &self.partition_indexes, |w, v| w.i32(*v));
         w.empty_tagged_fields();

@@ -49,7 +49,7 @@ pub struct WritableTxnMarkerResult {
 }
 
 impl WritableTxnMarkerResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             producer_id: r.i64()?,
             topics: r.array_in(true, 3, |r| {
@@ -60,7 +60,7 @@ impl WritableTxnMarkerResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.i64(self.producer_id);
         w.array_in(true, &self.topics, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -74,7 +74,7 @@ pub struct WritableTxnMarkerTopicResult {
 }
 
 impl WritableTxnMarkerTopicResult {
-    fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             name: r.string_in(true)?,
             partitions: r.array_in(true, 7, |r| {
@@ -85,7 +85,7 @@ impl WritableTxnMarkerTopicResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, version: i16) {
         w.string_in(true, &self.name);
         w.array_in(true, &self.partitions, |w, v| v.encode(w, version));
         w.empty_tagged_fields();
@@ -99,7 +99,7 @@ pub struct WritableTxnMarkerPartitionResult {
 }
 
 impl WritableTxnMarkerPartitionResult {
-    fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
+    pub(super) fn decode(r: &mut Reader<'_>, _version: i16) -> Result<Self, DecodeError> {
         let m = Self {
             partition_index: r.i32()?,
             error_code: ErrorCode(r.i16()?),
@@ -108,7 +108,7 @@ impl WritableTxnMarkerPartitionResult {
         Ok(m)
     }
 
-    fn encode(&self, w: &mut Writer<'_>, _version: i16) {
+    pub(super) fn encode(&self, w: &mut Writer<'_>, _version: i16) {
         w.i32(self.partition_index);
         w.i16(self.error_code.0);
         w.empty_tagged_fields();
