@@ -13,107 +13,28 @@
 //! 57 record count i32       61 records
 //! ```
 
+mod builder;
+mod control;
+mod encode;
+mod filter;
+mod header;
+mod produce;
+mod records;
+
+#[cfg(test)]
+mod tests;
+
 use bytes::Bytes;
 
-use crate::compression::{Compression, CompressionError};
-use crate::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence};
+use crate::compression::{self, Compression, CompressionError};
+use crate::{LeaderEpoch, Offset};
 
-/// Bytes before the records.
-pub const HEADER_LEN: usize = 61;
-
-/// Whose time a batch's timestamps are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum TimestampType {
-    /// The producer's.
-    #[default]
-    CreateTime,
-    /// The broker's, at the append; all records of the batch carry the batch's max timestamp.
-    LogAppendTime,
-}
-
-/// The attributes of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Attributes(pub i16);
-
-impl Attributes {
-    /// `None`: a codec number that doesn't exist.
-    pub fn compression(self) -> Option<Compression> {
-        Compression::from_bits(self.0)
-    }
-    /// Bit 3.
-    pub fn timestamp_type(self) -> TimestampType {
-        if self.0 & 0x08 != 0 {
-            TimestampType::LogAppendTime
-        } else {
-            TimestampType::CreateTime
-        }
-    }
-    /// Bit 4: part of a transaction.
-    pub fn is_transactional(self) -> bool {
-        self.0 & 0x10 != 0
-    }
-    /// Bit 5: markers of the log itself, never shown to applications.
-    pub fn is_control(self) -> bool {
-        self.0 & 0x20 != 0
-    }
-    /// Bit 6: base timestamp is the delete horizon of a compacted batch.
-    pub fn has_delete_horizon(self) -> bool {
-        self.0 & 0x40 != 0
-    }
-}
-
-/// The fixed fields of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchHeader {
-    /// Offset of the first record.
-    pub base_offset: Offset,
-    /// Bytes after the length field itself.
-    pub batch_length: i32,
-    /// Epoch of the leader that appended it.
-    pub leader_epoch: LeaderEpoch,
-    /// CRC-32C over everything from the attributes on.
-    pub crc: u32,
-    /// Codec, timestamp type, transactional, control.
-    pub attributes: Attributes,
-    /// Last offset minus base offset; kept by compaction.
-    pub last_offset_delta: i32,
-    /// Timestamp that the records' deltas are from, in ms since the epoch.
-    pub base_timestamp: i64,
-    /// Largest timestamp in the batch.
-    pub max_timestamp: i64,
-    /// −1 unless idempotent.
-    pub producer_id: ProducerId,
-    /// −1 unless idempotent.
-    pub producer_epoch: ProducerEpoch,
-    /// Sequence of the first record; −1 unless idempotent.
-    pub base_sequence: Sequence,
-    /// Records present; less than last offset delta + 1 after compaction.
-    pub record_count: i32,
-}
-
-impl BatchHeader {
-    /// Bytes of the whole batch, header and length field included.
-    pub fn size(&self) -> usize {
-        self.batch_length as usize + 12
-    }
-    /// Offset of the last record.
-    pub fn last_offset(&self) -> Offset {
-        self.base_offset + i64::from(self.last_offset_delta)
-    }
-    /// The offset after the last record.
-    pub fn next_offset(&self) -> Offset {
-        self.last_offset() + 1
-    }
-    /// Sequence of the last record.
-    pub fn last_sequence(&self) -> Sequence {
-        self.base_sequence.plus(self.last_offset_delta)
-    }
-    /// Reads a header from the start of `bytes`: needs [`HEADER_LEN`] bytes, magic 2, a batch length of at
-    /// least 49 and a last offset delta and record count of at least 0. The records need not be there.
-    pub fn parse(bytes: &[u8]) -> Result<BatchHeader, BatchError> {
-        todo!("{bytes:?}")
-    }
-}
+pub use builder::BatchBuilder;
+pub use control::{ControlType, EndTxnMarker};
+pub use filter::{Filtered, filter};
+pub use header::{Attributes, BatchHeader, HEADER_LEN, TimestampType};
+pub use produce::{ProduceError, validate_produce};
+pub use records::{HeaderRefs, Headers, RecordRef, RecordView, Records};
 
 /// Why bytes are not a batch.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -175,149 +96,104 @@ pub struct Batch<'a> {
 impl<'a> Batch<'a> {
     /// The first batch of `bytes`; more may follow it. The CRC is not looked at.
     pub fn parse(bytes: &'a [u8]) -> Result<Batch<'a>, BatchError> {
-        todo!("{bytes:?}")
+        let header = BatchHeader::parse(bytes)?;
+        Batch::cut(header, bytes)
     }
+
+    fn cut(header: BatchHeader, bytes: &'a [u8]) -> Result<Batch<'a>, BatchError> {
+        match bytes.get(..header.size()) {
+            Some(bytes) => Ok(Batch { header, bytes }),
+            None => Err(BatchError::Short {
+                needed: header.size(),
+                have: bytes.len(),
+            }),
+        }
+    }
+
     /// Compares the CRC with the bytes.
     pub fn check_crc(&self) -> Result<(), BatchError> {
-        todo!()
+        let computed = header::crc_of(self.bytes);
+        if computed != self.header.crc {
+            return Err(BatchError::Crc {
+                found: self.header.crc,
+                computed,
+            });
+        }
+        Ok(())
     }
+
     /// The records, decompressed to at most `limit` bytes. Iteration is lazy; errors come where they are met.
+    /// Uncompressed records are copied once; [`Records::shared`] doesn't.
     pub fn records(&self, limit: usize) -> Result<Records, BatchError> {
-        todo!("{limit}")
+        let encoded = self.encoded_records();
+        let bytes = match self.codec()? {
+            Compression::None if encoded.len() <= limit => Bytes::copy_from_slice(encoded),
+            codec => expand(codec, encoded, limit)?,
+        };
+        Records::new(self.header, bytes)
     }
+
+    /// The records as they lie in the batch, compressed or not.
+    pub fn encoded_records(&self) -> &'a [u8] {
+        self.bytes.get(HEADER_LEN..).unwrap_or_default()
+    }
+
+    fn codec(&self) -> Result<Compression, BatchError> {
+        let attributes = self.header.attributes;
+        attributes.compression().ok_or(BatchError::Field {
+            field: "compression codec",
+            value: i64::from(attributes.0 & 0x07),
+        })
+    }
+}
+
+/// Decompresses a batch's records.
+fn expand(codec: Compression, encoded: &[u8], limit: usize) -> Result<Bytes, BatchError> {
+    let mut records = Vec::new();
+    // A batch that compaction emptied may still name a codec.
+    if !encoded.is_empty() {
+        compression::decompress(codec, encoded, limit, &mut records)?;
+    }
+    // Slices of these bytes may be kept for long; let them not pin much more than they are.
+    if records.capacity() / 2 > records.len() {
+        records.shrink_to_fit();
+    }
+    Ok(records.into())
 }
 
 /// The batches that lie one after the other in `bytes`, without a look at their CRCs. Ends at the first error.
 pub fn batches(bytes: &[u8]) -> impl Iterator<Item = Result<Batch<'_>, BatchError>> {
-    std::iter::once_with(move || Batch::parse(bytes))
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let batch = Batch::parse(rest);
+        rest = match &batch {
+            Ok(batch) => rest.get(batch.bytes.len()..).unwrap_or_default(),
+            Err(_) => &[],
+        };
+        Some(batch)
+    })
 }
 
 /// Writes the base offset; it lies outside the CRC. `batch` starts with a whole header.
 pub fn set_base_offset(batch: &mut [u8], offset: Offset) {
-    todo!("{batch:?} {offset}")
+    header::put(batch, header::BASE_OFFSET, offset.0.to_be_bytes());
 }
 
 /// Writes the leader epoch; it lies outside the CRC. `batch` starts with a whole header.
 pub fn set_leader_epoch(batch: &mut [u8], epoch: LeaderEpoch) {
-    todo!("{batch:?} {epoch}")
+    header::put(batch, header::LEADER_EPOCH, epoch.0.to_be_bytes());
 }
 
 /// Turns a batch into one with log append time `now_ms`: sets the attribute and the max timestamp, and a new CRC.
+/// `batch` is exactly one whole batch.
 pub fn set_log_append_time(batch: &mut [u8], now_ms: i64) {
-    todo!("{batch:?} {now_ms}")
-}
-
-/// The records of one batch, decompressed.
-#[derive(Clone, Debug)]
-pub struct Records {
-    header: BatchHeader,
-    bytes: Bytes,
-}
-
-impl Records {
-    /// Goes through the records in order. Exactly `record_count` items, or an error that ends it.
-    pub fn iter(&self) -> impl Iterator<Item = Result<RecordView, BatchError>> + '_ {
-        let _ = (&self.header, &self.bytes);
-        std::iter::empty()
+    // The flag is in the low byte.
+    if let Some(low) = batch.get_mut(header::ATTRIBUTES + 1) {
+        *low |= Attributes::LOG_APPEND_TIME as u8;
     }
-}
-
-/// One record: slices of the batch's (decompressed) bytes, without a copy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordView {
-    /// Base offset plus its delta.
-    pub offset: Offset,
-    /// In ms since the epoch; the batch's max timestamp under log append time.
-    pub timestamp: i64,
-    /// Absent and empty differ.
-    pub key: Option<Bytes>,
-    /// Absent (a tombstone) and empty differ.
-    pub value: Option<Bytes>,
-    /// In order, duplicates and null values kept.
-    pub headers: Headers,
-}
-
-/// A record's headers, still encoded; well-formed, since the record was checked when it was read.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Headers {
-    count: i32,
-    bytes: Bytes,
-}
-
-impl Headers {
-    /// Number of headers.
-    pub fn len(&self) -> usize {
-        self.count as usize
-    }
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-    /// In order: key, and value or null.
-    pub fn iter(&self) -> impl Iterator<Item = (Bytes, Option<Bytes>)> + '_ {
-        let _ = &self.bytes;
-        std::iter::empty()
-    }
-}
-
-/// Makes one batch of records.
-///
-/// ```text
-/// let mut b = BatchBuilder::new(Compression::None);
-/// b.push(now_ms, Some(b"key"), Some(b"value"), &[("trace", Some(b"1"))]);
-/// let bytes = b.build();            // base offset 0, leader epoch −1
-/// ```
-#[derive(Debug)]
-pub struct BatchBuilder {
-    _private: (),
-}
-
-impl BatchBuilder {
-    /// An empty batch.
-    pub fn new(compression: Compression) -> BatchBuilder {
-        todo!("{compression:?}")
-    }
-    /// Marks it as of an idempotent producer.
-    pub fn producer(
-        &mut self,
-        id: ProducerId,
-        epoch: ProducerEpoch,
-        base_sequence: Sequence,
-    ) -> &mut Self {
-        todo!("{id} {epoch} {base_sequence}")
-    }
-    /// Marks it as part of a transaction.
-    pub fn transactional(&mut self) -> &mut Self {
-        todo!()
-    }
-    /// Marks it as control records.
-    pub fn control(&mut self) -> &mut Self {
-        todo!()
-    }
-    /// Adds a record. `timestamp` in ms since the epoch, −1 for none.
-    pub fn push(
-        &mut self,
-        timestamp: i64,
-        key: Option<&[u8]>,
-        value: Option<&[u8]>,
-        headers: &[(&[u8], Option<&[u8]>)],
-    ) -> &mut Self {
-        todo!("{timestamp} {key:?} {value:?} {headers:?}")
-    }
-    /// Records so far.
-    pub fn len(&self) -> usize {
-        todo!()
-    }
-    /// Whether it has none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-    /// Uncompressed bytes so far, header included.
-    pub fn size(&self) -> usize {
-        todo!()
-    }
-    /// The finished batch with base offset 0 and leader epoch −1. The builder is empty afterwards and can be used again.
-    pub fn build(&mut self) -> Vec<u8> {
-        todo!()
-    }
+    header::put(batch, header::MAX_TIMESTAMP, now_ms.to_be_bytes());
+    header::set_crc(batch);
 }

@@ -34,6 +34,8 @@ mod tests;
 
 use bytes::Bytes;
 
+pub(crate) use writer::{put_varint, put_varlong};
+
 pub use reader::{Reader, capacity_hint};
 pub use writer::{
     Buffer, Writer, compact_len_size, unsigned_varint_size, varint_size, varlong_size,

@@ -81,19 +81,33 @@ const fn zigzag_long(value: i64) -> u64 {
     (value << 1 ^ value >> 63) as u64
 }
 
-/// The groups of a varint, and how many there are.
-pub(crate) fn encode_varint(mut value: u64) -> ([u8; 10], usize) {
-    let mut groups = [0_u8; 10];
-    let mut len = 0;
-    for group in &mut groups {
-        len += 1;
-        *group = value as u8 & 0x7f;
+/// Writes the varint to `out` from `at` on and returns where it ends. `out` has the room.
+#[inline]
+pub(crate) fn put_varint(out: &mut [u8], at: usize, value: i32) -> usize {
+    put_groups(out, at, zigzag(value).into())
+}
+
+/// As [`put_varint`], up to ten bytes.
+#[inline]
+pub(crate) fn put_varlong(out: &mut [u8], at: usize, value: i64) -> usize {
+    put_groups(out, at, zigzag_long(value))
+}
+
+#[inline]
+fn put_groups(out: &mut [u8], mut at: usize, mut value: u64) -> usize {
+    while value >= 0x80 {
+        out[at] = value as u8 | 0x80;
         value >>= 7;
-        if value == 0 {
-            break;
-        }
-        *group |= 0x80;
+        at += 1;
     }
+    out[at] = value as u8;
+    at + 1
+}
+
+/// The groups of a varint, and how many there are.
+fn encode_varint(value: u64) -> ([u8; 10], usize) {
+    let mut groups = [0; 10];
+    let len = put_groups(&mut groups, 0, value);
     (groups, len)
 }
 

@@ -1,0 +1,105 @@
+//! Leaving records out of a stored batch: compaction and erasure.
+
+use super::builder::compressed;
+use super::encode::{Fields, append_record};
+use super::{Attributes, Batch, BatchError, BatchHeader, HEADER_LEN, RecordRef, TimestampType};
+use crate::compression::Compression;
+
+/// What [`filter`] made of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filtered {
+    /// All records stay and the delete horizon is as wanted: use the batch as it is.
+    Same,
+    /// The batch without some of its records.
+    Batch(Vec<u8>),
+    /// No record stays. The header alone, without records: kept where it still says something, such as the
+    /// last sequence of a producer or the last offset of a segment, dropped otherwise.
+    Empty(Vec<u8>),
+}
+
+/// Copies a batch with the records for which `keep` returns true.
+///
+/// - Offsets, timestamps, codec, producer, leader epoch and marks stay; so does the last offset delta, since
+///   whoever reads the batch goes on after it.
+/// - `delete_horizon_ms`: when the batch's tombstones or marker may go (KIP-534); set in the copy unless the
+///   batch has one already. `None` leaves it as it is.
+/// - `limit`: the most that the records may decompress to.
+/// - Errors: those of [`Batch::records`]; the CRC is not looked at.
+pub fn filter(
+    batch: &Batch<'_>,
+    limit: usize,
+    delete_horizon_ms: Option<i64>,
+    mut keep: impl FnMut(&RecordRef<'_>) -> bool,
+) -> Result<Filtered, BatchError> {
+    let old = batch.header;
+    let codec = batch.codec()?;
+    let records = batch.records(limit)?;
+    let new_horizon = delete_horizon_ms.filter(|_| old.delete_horizon_ms().is_none());
+    let log_append_time = old.attributes.timestamp_type() == TimestampType::LogAppendTime;
+
+    let mut bytes = vec![0; HEADER_LEN];
+    let mut count = 0;
+    let mut base_timestamp = new_horizon.or(old.delete_horizon_ms());
+    let mut max_timestamp = None;
+    for record in records.iter_refs() {
+        let record = record?;
+        if !keep(&record) {
+            continue;
+        }
+        let base = *base_timestamp.get_or_insert(record.timestamp);
+        max_timestamp = max_timestamp.max(Some(record.timestamp));
+        let fields = Fields {
+            timestamp_delta: record.timestamp.wrapping_sub(base),
+            offset_delta: record.offset_delta,
+            key: record.key,
+            value: record.value,
+        };
+        append_record(&mut bytes, &fields, &record.headers);
+        count += 1;
+    }
+    if count == old.record_count && new_horizon.is_none() {
+        return Ok(Filtered::Same);
+    }
+
+    let mut attributes = old.attributes;
+    if count == 0 {
+        return Ok(Filtered::Empty(emptied(&old)));
+    }
+    if new_horizon.is_some() {
+        attributes.0 |= Attributes::DELETE_HORIZON;
+    }
+    if codec != Compression::None {
+        match compressed(codec, &bytes) {
+            Some(compressed) => bytes = compressed,
+            None => attributes = attributes.without_compression(),
+        }
+    }
+    BatchHeader {
+        attributes,
+        base_timestamp: base_timestamp.unwrap_or(old.base_timestamp),
+        max_timestamp: if log_append_time {
+            old.max_timestamp
+        } else {
+            max_timestamp.unwrap_or(old.max_timestamp)
+        },
+        record_count: count,
+        ..old
+    }
+    .seal(&mut bytes);
+    Ok(Filtered::Batch(bytes))
+}
+
+/// The header alone, as Kafka keeps emptied batches: without codec and delete horizon, both timestamps the old
+/// maximum.
+fn emptied(old: &BatchHeader) -> Vec<u8> {
+    let attributes = old.attributes.without_compression();
+    let mut bytes = vec![0; HEADER_LEN];
+    BatchHeader {
+        attributes: Attributes(attributes.0 & !Attributes::DELETE_HORIZON),
+        base_timestamp: old.max_timestamp,
+        record_count: 0,
+        ..*old
+    }
+    .seal(&mut bytes);
+    bytes
+}

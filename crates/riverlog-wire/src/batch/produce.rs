@@ -1,0 +1,97 @@
+//! What a producer may send for one partition.
+
+use super::{Batch, BatchError, BatchHeader};
+use crate::{Offset, ProducerId, Sequence};
+
+/// Why a producer's bytes are refused. Kafka answers CORRUPT_MESSAGE to [`BatchError::Crc`] and INVALID_RECORD
+/// to the others, except that the codec's are its door's own business.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ProduceError {
+    /// No bytes at all.
+    #[error("there is no record batch for the partition; send exactly one")]
+    Empty,
+    /// Bytes behind the first batch.
+    #[error("{extra} bytes follow the record batch; send exactly one batch for each partition")]
+    MoreThanOne {
+        /// How many.
+        extra: usize,
+    },
+    /// Not a batch, an older format, cut off, or damaged.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// The broker assigns offsets.
+    #[error("the batch's base offset is {0}; producers count from 0")]
+    BaseOffset(Offset),
+    /// Record count and last offset delta contradict each other, or there are no records.
+    #[error(
+        "the batch says that it has {record_count} records and that the last one's offset is {last_offset_delta}; send at least one, numbered from 0 without gaps"
+    )]
+    Count {
+        /// Records announced.
+        record_count: i32,
+        /// Offset of the last.
+        last_offset_delta: i32,
+    },
+    /// Control records come from the broker alone.
+    #[error("the batch is marked as control records, which producers can't write")]
+    Control,
+    /// A codec number that doesn't exist.
+    #[error("compression codec {0} doesn't exist; use none, gzip, snappy, lz4 or zstd (0 to 4)")]
+    Codec(i16),
+    /// A producer id without epoch or sequence, or a transaction without a producer id.
+    #[error(
+        "the batch has producer id {id}, epoch {epoch}, sequence {sequence}; an idempotent producer sends all three, a transactional one too"
+    )]
+    Producer {
+        /// Producer id.
+        id: ProducerId,
+        /// Its epoch.
+        epoch: i16,
+        /// Sequence of the first record.
+        sequence: Sequence,
+    },
+}
+
+/// Checks what a producer sent for one partition by its header and CRC: exactly one batch of format 2, undamaged,
+/// base offset 0, as many records as its offsets say, no control records, a codec that exists. The records
+/// themselves are not opened.
+pub fn validate_produce(bytes: &[u8]) -> Result<Batch<'_>, ProduceError> {
+    if bytes.is_empty() {
+        return Err(ProduceError::Empty);
+    }
+    let header = BatchHeader::read(bytes)?;
+    let batch = Batch::cut(header, bytes)?;
+    let extra = bytes.len() - batch.bytes.len();
+    if extra > 0 {
+        return Err(ProduceError::MoreThanOne { extra });
+    }
+    // The CRC before the fields that it covers: bytes damaged on the way can be sent again, bytes that were
+    // made wrong can't.
+    batch.check_crc()?;
+    header.check()?;
+    if header.base_offset != Offset::ZERO {
+        return Err(ProduceError::BaseOffset(header.base_offset));
+    }
+    if i64::from(header.record_count) != i64::from(header.last_offset_delta) + 1 {
+        return Err(ProduceError::Count {
+            record_count: header.record_count,
+            last_offset_delta: header.last_offset_delta,
+        });
+    }
+    if header.attributes.is_control() {
+        return Err(ProduceError::Control);
+    }
+    if header.attributes.compression().is_none() {
+        return Err(ProduceError::Codec(header.attributes.0 & 0x07));
+    }
+    let has_producer = header.producer_id.0 >= 0;
+    let numbered = header.producer_epoch.0 >= 0 && header.base_sequence.0 >= 0;
+    if (has_producer && !numbered) || (header.attributes.is_transactional() && !has_producer) {
+        return Err(ProduceError::Producer {
+            id: header.producer_id,
+            epoch: header.producer_epoch.0,
+            sequence: header.base_sequence,
+        });
+    }
+    Ok(batch)
+}
