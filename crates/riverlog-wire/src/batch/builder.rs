@@ -197,4 +197,5 @@ pub(super) fn compressed(codec: Compression, batch: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-const NO_TIMESTAMP: i64 = -1;
+/// The producer gave none.
+pub(super) const NO_TIMESTAMP: i64 = -1;

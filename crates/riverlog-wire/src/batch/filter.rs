@@ -1,6 +1,6 @@
 //! Leaving records out of a stored batch: compaction and erasure.
 
-use super::builder::compressed;
+use super::builder::{NO_TIMESTAMP, compressed};
 use super::encode::{Fields, append_record};
 use super::{Attributes, Batch, BatchError, BatchHeader, HEADER_LEN, RecordRef, TimestampType};
 use crate::compression::Compression;
@@ -89,14 +89,13 @@ pub fn filter(
     Ok(Filtered::Batch(bytes))
 }
 
-/// The header alone, as Kafka keeps emptied batches: without codec and delete horizon, both timestamps the old
-/// maximum.
+/// The header alone, as Kafka keeps emptied batches: without codec, delete horizon and base timestamp.
 fn emptied(old: &BatchHeader) -> Vec<u8> {
     let attributes = old.attributes.without_compression();
     let mut bytes = vec![0; HEADER_LEN];
     BatchHeader {
         attributes: Attributes(attributes.0 & !Attributes::DELETE_HORIZON),
-        base_timestamp: old.max_timestamp,
+        base_timestamp: NO_TIMESTAMP,
         record_count: 0,
         ..*old
     }
