@@ -75,7 +75,7 @@ impl<'a> FetchRequestView<'a> {
         for _ in 0..topics.left {
             let topic = read_topic(r, version)?;
             for _ in 0..topic.partitions.left {
-                FetchPartition::decode(r, version)?;
+                skip_partition(r, version)?;
             }
             end(r, flex)?;
         }
@@ -203,7 +203,7 @@ impl<'a> Iterator for FetchTopics<'a> {
         self.left = self.left.checked_sub(1)?;
         let topic = read_topic(&mut self.r, self.version).ok()?;
         for _ in 0..topic.partitions.left {
-            FetchPartition::decode(&mut self.r, self.version).ok()?;
+            skip_partition(&mut self.r, self.version).ok()?;
         }
         end(&mut self.r, self.version >= FLEXIBLE).ok()?;
         Some(topic)
@@ -267,6 +267,22 @@ fn read_topic<'a>(r: &mut Reader<'a>, version: i16) -> Result<FetchTopicView<'a>
             version,
         },
     })
+}
+
+/// Passes over a partition. Those of consumers have no tagged field, so nothing in them needs a look.
+fn skip_partition(r: &mut Reader<'_>, version: i16) -> Result<(), DecodeError> {
+    let fixed = match version {
+        FLEXIBLE.. => 32,
+        9.. => 28,
+        5.. => 24,
+        _ => 16,
+    };
+    if version >= FLEXIBLE && r.rest().get(fixed) != Some(&0) {
+        FetchPartition::decode(r, version)?;
+    } else {
+        r.raw(fixed + usize::from(version >= FLEXIBLE))?;
+    }
+    Ok(())
 }
 
 /// Reads a forgotten topic to its end.
