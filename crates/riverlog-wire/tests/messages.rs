@@ -1,6 +1,7 @@
 //! Every request and response in every version, against the bytes that Kafka's own Java client makes.
 //!
-//! The vectors are made by `golden_messages/MakeGolden.java` (kafka-clients 4.4.0); this test needs no Java.
+//! The vectors are made by `golden_messages/MakeGolden.java` (kafka-clients 4.4.0) through
+//! `cargo xtask codegen --golden`; this test needs no Java.
 
 mod golden_messages;
 

@@ -32,31 +32,50 @@ fn fetch(version: &str, home: &Path) -> Result<()> {
     if unpacked.exists() {
         fs::remove_dir_all(&unpacked)?;
     }
-    fs::create_dir_all(&unpacked)?;
-    let status = Command::new("mvn")
-        // The plugin leaves markers in the folder that it runs in, and skips what they say is done.
-        .current_dir(&unpacked)
-        .args(["-q", "-B", &format!("{PLUGIN}:unpack")])
-        .arg(format!(
-            "-Dartifact=org.apache.kafka:kafka-clients:{version}"
-        ))
-        .arg(format!("-DoutputDirectory={}", unpacked.display()))
-        .arg("-Dmdep.unpack.includes=common/message/*.json")
-        .status()
-        .map_err(|e| {
-            format!(
-                "mvn can't be run ({e}); install Maven and a JDK, they are needed for this only"
-            )
-        })?;
-    if !status.success() {
-        return Err(format!("mvn could not fetch kafka-clients {version}: {status}").into());
-    }
+    maven(
+        "unpack",
+        &format!("org.apache.kafka:kafka-clients:{version}"),
+        &unpacked,
+        &["-Dmdep.unpack.includes=common/message/*.json"],
+    )?;
     fs::rename(&unpacked, home)?;
     Ok(())
 }
 
+/// The jar of an artifact (`group:name:version`), in the cache.
+pub(super) fn jar(artifact: &str) -> Result<PathBuf> {
+    let [_, name, version] = artifact.split(':').collect::<Vec<_>>()[..] else {
+        return Err(format!("{artifact} is not group:name:version").into());
+    };
+    let folder = cache()?.join("jars");
+    let jar = folder.join(format!("{name}-{version}.jar"));
+    if !jar.is_file() {
+        maven("copy", artifact, &folder, &[])?;
+    }
+    Ok(jar)
+}
+
+fn maven(goal: &str, artifact: &str, into: &Path, more: &[&str]) -> Result<()> {
+    fs::create_dir_all(into)?;
+    let status = Command::new("mvn")
+        // The plugin leaves markers in the folder that it runs in, and skips what they say is done.
+        .current_dir(into)
+        .args(["-q", "-B", &format!("{PLUGIN}:{goal}")])
+        .arg(format!("-Dartifact={artifact}"))
+        .arg(format!("-DoutputDirectory={}", into.display()))
+        .args(more)
+        .status()
+        .map_err(|e| {
+            format!("mvn can't be run ({e}); install Maven and a JDK, codegen alone needs them")
+        })?;
+    if !status.success() {
+        return Err(format!("mvn could not fetch {artifact}: {status}").into());
+    }
+    Ok(())
+}
+
 /// `$RIVERLOG_CACHE`, else `~/.cache/riverlog`.
-fn cache() -> Result<PathBuf> {
+pub(super) fn cache() -> Result<PathBuf> {
     if let Some(dir) = env::var_os("RIVERLOG_CACHE") {
         return Ok(PathBuf::from(dir));
     }

@@ -32,7 +32,7 @@ import org.apache.kafka.common.utils.internals.ImplicitLinkedHashCollection;
  * of them null that may be. The output is a gzip file of entries: key i16, version i16, kind u8 (0 request,
  * 1 response), shape u8 (0 default, 1 filled, 2 nulls), length i32, bytes.
  *
- * Run: javac -cp kafka-clients.jar:slf4j-api.jar MakeGolden.java && java -cp ... MakeGolden messages.bin.gz
+ * Run by {@code cargo xtask codegen --golden}.
  */
 public final class MakeGolden {
     enum Shape { DEFAULTS, FILLED, NULLS }
