@@ -1,12 +1,79 @@
-//! What developers and CI run.
+//! What developers and CI run: `cargo xtask --help` lists it, one file a subcommand.
 
+mod bench;
+mod broker;
 mod codegen;
+mod compat;
+mod conformance;
+mod flights;
+mod long;
+mod metadata;
+mod peer;
+mod place;
+mod proc;
+mod readme;
+mod run;
+mod table;
+mod test;
+mod tidy;
+mod tools;
+
+use clap::{Parser, Subcommand};
+
+/// What can go wrong here is told in words: nobody matches on it.
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    about = "What developers and CI run",
+    disable_help_subcommand = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Everything CI runs, cheapest first; the table at the end says what took how long
+    Test(test::Args),
+    /// The rules that the compiler doesn't know: arrows between crates, banned calls, licences, links
+    Tidy(tidy::Args),
+    /// Real client libraries run the same cases against Riverlog and against Apache Kafka
+    Compat(compat::Args),
+    /// Measures Riverlog, and Apache Kafka beside it when asked
+    Bench(bench::Args),
+    /// Runs other people's test suites against a broker and compares with what Kafka scores
+    Conformance(conformance::Args),
+    /// Writes the codec of Kafka's messages from its definitions; --check only compares
+    Codegen {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Starts, stops and commands a real Apache Kafka on this machine
+    Peer(peer::Args),
+    /// Brings a year of flights (336,776 records) as JSON lines, for examples and measurements
+    Flights(flights::Args),
+    /// Runs the shell blocks of the documents that are marked for it
+    Readme(readme::Args),
+    /// What takes too long for CI; the result goes into docs/ledger.md
+    Long(long::Args),
+}
 
 fn main() -> std::process::ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let result = match args.split_first() {
-        Some((command, rest)) if command == "codegen" => codegen::run(rest),
-        _ => Err("usage: cargo xtask codegen [--check | --golden]".into()),
+    let result = match Cli::parse().command {
+        Command::Test(args) => test::run(&args),
+        Command::Tidy(args) => tidy::run(&args),
+        Command::Compat(args) => compat::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Conformance(args) => conformance::run(&args),
+        Command::Codegen { args } => codegen::run(&args),
+        Command::Peer(args) => peer::run(&args),
+        Command::Flights(args) => flights::run(&args),
+        Command::Readme(args) => readme::run(&args),
+        Command::Long(args) => long::run(&args),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,

@@ -1,0 +1,273 @@
+//! A broker on 127.0.0.1 for tests and measurements: Riverlog, or a real Apache Kafka.
+
+use std::fmt;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::peer::kafka;
+use crate::run::{self, cargo, program};
+
+/// How long a broker may take until it answers; a JVM on a busy small machine needs tens of seconds.
+const READY_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long a broker may take to end after SIGTERM before it is killed.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub(crate) enum Kind {
+    Riverlog,
+    Kafka,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Kind::Riverlog => "Riverlog",
+            Kind::Kafka => "Kafka",
+        })
+    }
+}
+
+/// How a broker is to be started.
+pub(crate) struct Spec {
+    pub(crate) kind: Kind,
+    /// The folder for its data, settings and log; made if needed, kept afterwards.
+    pub(crate) dir: PathBuf,
+    /// Where it listens on 127.0.0.1.
+    pub(crate) port: u16,
+    /// The port that its metadata names when it isn't `port`: that of a relay before it.
+    pub(crate) advertised: Option<u16>,
+    /// Further settings under Kafka's key names; they win over those set here.
+    pub(crate) settings: Vec<(String, String)>,
+    /// Riverlog only: the release build, for measurements.
+    pub(crate) release: bool,
+}
+
+impl Spec {
+    /// A broker of the kind with a free port and its defaults, in `dir`.
+    pub(crate) fn new(kind: Kind, dir: impl Into<PathBuf>) -> Result<Self> {
+        Ok(Self {
+            kind,
+            dir: dir.into(),
+            port: free_port()?,
+            advertised: None,
+            settings: Vec::new(),
+            release: false,
+        })
+    }
+
+    pub(crate) fn set(mut self, key: &str, value: &str) -> Self {
+        self.settings.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    fn log(&self) -> PathBuf {
+        self.dir.join("broker.log")
+    }
+
+    /// Starts it and returns once it answers a Metadata request. `detached`: it outlives this process.
+    pub(crate) fn start(&self, detached: bool) -> Result<Broker> {
+        fs::create_dir_all(&self.dir)?;
+        if TcpStream::connect(address(self.port)).is_ok() {
+            return Err(format!("port {} is in use: choose another", self.port).into());
+        }
+        let started = Instant::now();
+        let child = match self.kind {
+            Kind::Kafka => kafka::launch(self)?.spawn_logged(&self.log(), detached)?,
+            Kind::Riverlog => {
+                let (key, value) = ("listeners", format!("PLAINTEXT://{}", address(self.port)));
+                let shown = address(self.advertised.unwrap_or(self.port));
+                program(riverlog_binary(self.release)?)
+                    .arg("serve")
+                    .args(["--set", &format!("{key}={value}")])
+                    .args(["--set", &format!("advertised.{key}=PLAINTEXT://{shown}")])
+                    .args([
+                        "--set",
+                        &format!("log.dirs={}", self.dir.join("data").display()),
+                    ])
+                    .args(
+                        self.settings
+                            .iter()
+                            .flat_map(|(k, v)| ["--set".to_owned(), format!("{k}={v}")]),
+                    )
+                    .spawn_logged(&self.log(), detached)?
+            }
+        };
+        let mut broker = Broker {
+            kind: self.kind,
+            port: self.port,
+            child: Some(child),
+            log: self.log(),
+            ready_after: Duration::ZERO,
+        };
+        broker.wait_ready()?;
+        broker.ready_after = started.elapsed();
+        Ok(broker)
+    }
+}
+
+/// A running broker; stopped when dropped.
+pub(crate) struct Broker {
+    pub(crate) kind: Kind,
+    pub(crate) port: u16,
+    /// From the start of the process to its first answer.
+    pub(crate) ready_after: Duration,
+    child: Option<Child>,
+    log: PathBuf,
+}
+
+impl Broker {
+    /// Process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().map_or(0, Child::id)
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub(crate) fn bootstrap(&self) -> String {
+        address(self.port).to_string()
+    }
+
+    /// Lets it run on when this process ends; its pid.
+    pub(crate) fn leave_running(mut self) -> u32 {
+        let pid = self.pid();
+        self.child = None;
+        pid
+    }
+
+    fn wait_ready(&mut self) -> Result<()> {
+        let end = Instant::now() + READY_LIMIT;
+        let log_end = |log: &Path| {
+            let text = fs::read_to_string(log).unwrap_or_default();
+            run::last_lines(&text, 15)
+        };
+        while !answers(self.port) {
+            if let Some(child) = &mut self.child
+                && let Some(status) = child.try_wait()?
+            {
+                let said = log_end(&self.log);
+                return Err(format!("{} ended at its start: {status}\n{said}", self.kind).into());
+            }
+            if Instant::now() > end {
+                let said = log_end(&self.log);
+                let limit = READY_LIMIT.as_secs();
+                return Err(format!("{} didn't answer in {limit} s\n{said}", self.kind).into());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        terminate(child.id());
+        if !matches!(run::wait(child, STOP_LIMIT), Ok(Some(_))) {
+            let log = self.log.display();
+            eprintln!(
+                "xtask: {} didn't end after SIGTERM and is killed; see {log}",
+                self.kind
+            );
+            // An error means that it ended meanwhile.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Sends SIGTERM to one process of ours.
+pub(crate) fn terminate(pid: u32) {
+    let pid = i32::try_from(pid).ok();
+    if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
+        // One that has ended already is what is wanted.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+}
+
+pub(crate) fn address(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// A port that nobody listens on now.
+pub(crate) fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(address(0))?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// Builds the server (a moment when it is built already) and returns the binary's path.
+pub(crate) fn riverlog_binary(release: bool) -> Result<PathBuf> {
+    let build = cargo().args(["build", "--quiet", "--package", "riverlog-server"]);
+    let (build, profile) = match release {
+        true => (build.arg("--release"), "release"),
+        false => (build, "debug"),
+    };
+    build.limit(1800).output()?;
+    Ok(crate::place::target().join(profile).join("riverlog"))
+}
+
+/// Whether the server can serve yet.
+pub(crate) fn riverlog_serves() -> Result<bool> {
+    let help = program(riverlog_binary(false)?)
+        .args(["serve", "--help"])
+        .limit(10)
+        .outcome()?;
+    Ok(help.ok() && help.stdout.contains("--set"))
+}
+
+/// Metadata version 1 for no topics, as the oldest clients ask.
+const METADATA_REQUEST: [u8; 18] = [
+    0, 0, 0, 14, // length
+    0, 3, 0, 1, // api key, version
+    0, 0, 0, 1, // correlation id
+    0xff, 0xff, // client id: null
+    0, 0, 0, 0, // no topics
+];
+
+/// Whether the broker at `port` answers a Metadata request and names at least one broker.
+fn answers(port: u16) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let mut socket = TcpStream::connect_timeout(&address(port), Duration::from_secs(1))?;
+        socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+        socket.write_all(&METADATA_REQUEST)?;
+        // Length, correlation id, number of brokers.
+        let mut head = [0; 12];
+        socket.read_exact(&mut head)?;
+        let [.., a, b, c, d] = head;
+        Ok(head[4..8] == [0, 0, 0, 1] && i32::from_be_bytes([a, b, c, d]) > 0)
+    };
+    ask().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_answers_on_a_free_port() {
+        assert!(!answers(free_port().unwrap()));
+    }
+
+    #[test]
+    fn an_answer_that_names_a_broker_counts_and_an_empty_one_does_not() {
+        for (brokers, expected) in [(1, true), (0, false)] {
+            let listener = TcpListener::bind(address(0)).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let server = std::thread::spawn(move || {
+                let (mut socket, _) = listener.accept().unwrap();
+                let mut request = [0; METADATA_REQUEST.len()];
+                socket.read_exact(&mut request).unwrap();
+                assert_eq!(request, METADATA_REQUEST);
+                socket
+                    .write_all(&[0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, brokers])
+                    .unwrap();
+            });
+            assert_eq!(answers(port), expected);
+            server.join().unwrap();
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The clients: how each program under `tests/compat/` is made ready to run.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::Result;
+use crate::peer::kafka;
+use crate::place;
+use crate::run::program;
+use crate::tools::{self, Tool};
+
+pub(super) struct Client {
+    pub(super) name: &'static str,
+    /// Brings what it needs into the cache and returns the command line, to which bootstrap address and
+    /// prefix are added.
+    pub(super) prepare: fn() -> Result<Vec<String>>,
+}
+
+pub(super) const ALL: &[Client] = &[
+    Client {
+        name: "kcat",
+        prepare: kcat,
+    },
+    Client {
+        name: "confluent-kafka",
+        prepare: || python("confluent.py"),
+    },
+    Client {
+        name: "kafka-python",
+        prepare: || python("kafka_python.py"),
+    },
+    Client {
+        name: "aiokafka",
+        prepare: || python("aio.py"),
+    },
+    Client {
+        name: "kafkajs",
+        prepare: kafkajs,
+    },
+    Client {
+        name: "sarama",
+        prepare: || go("sarama"),
+    },
+    Client {
+        name: "kafka-go",
+        prepare: || go("kafkago"),
+    },
+    Client {
+        name: "java",
+        prepare: java,
+    },
+];
+
+fn here(path: &str) -> PathBuf {
+    place::root().join("tests/compat").join(path)
+}
+
+fn words(parts: impl IntoIterator<Item = PathBuf>) -> Vec<String> {
+    parts.into_iter().map(|p| p.display().to_string()).collect()
+}
+
+fn kcat() -> Result<Vec<String>> {
+    tools::ensure(&[Tool::Kcat])?;
+    Ok(words(["bash".into(), here("kcat/cases.sh")]))
+}
+
+fn python(file: &str) -> Result<Vec<String>> {
+    let python = tools::python_env("compat-python", &here("python/requirements.txt"))?;
+    // No compiled copies in the source tree.
+    Ok(words([python, "-B".into(), here("python").join(file)]))
+}
+
+fn kafkajs() -> Result<Vec<String>> {
+    tools::ensure(&[Tool::Node, Tool::Npm])?;
+    let [manifest, lock] = ["package.json", "package-lock.json"];
+    let read = |file: &str| fs::read_to_string(here("node").join(file));
+    let recipe = format!("{}{}", read(manifest)?, read(lock)?);
+    let dir = place::cached("compat-node", &recipe, |dir| {
+        for file in [manifest, lock] {
+            fs::copy(here("node").join(file), dir.join(file))?;
+        }
+        program("npm")
+            .dir(dir)
+            .args([
+                "ci",
+                "--silent",
+                "--no-audit",
+                "--no-fund",
+                "--ignore-scripts",
+            ])
+            .limit(180)
+            .output()?;
+        Ok(())
+    })?;
+    // Node looks for packages beside the script, and then where this variable says.
+    let modules = format!("NODE_PATH={}", dir.join("node_modules").display());
+    Ok(vec![
+        "env".into(),
+        modules,
+        "node".into(),
+        here("node/kafkajs.js").display().to_string(),
+    ])
+}
+
+fn go(name: &str) -> Result<Vec<String>> {
+    tools::ensure(&[Tool::Go])?;
+    let binary = place::cache("compat-go")?.join(name);
+    // Go's own cache makes this a moment when nothing changed.
+    program("go")
+        .dir(here("go"))
+        .args(["build", "-o"])
+        .arg(&binary)
+        .arg(format!("./{name}"))
+        .limit(400)
+        .output()?;
+    Ok(words([binary]))
+}
+
+fn java() -> Result<Vec<String>> {
+    let classes = format!("{}/*", kafka::jars()?.display());
+    let logging = here("kafka/log4j2.properties");
+    Ok(vec![
+        "java".into(),
+        "-XX:TieredStopAtLevel=1".into(),
+        format!("-Dlog4j2.configurationFile={}", logging.display()),
+        "-cp".into(),
+        classes,
+        here("java/Cases.java").display().to_string(),
+    ])
+}

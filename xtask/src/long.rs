@@ -1,0 +1,117 @@
+//! `cargo xtask long PART`: what takes too long, or needs too much, for every change. Each run appends a line to
+//! docs/ledger.md, to be committed: that line is the proof that it was done.
+
+use std::fs;
+use std::time::Instant;
+
+use clap::Parser;
+
+use crate::Result;
+use crate::place;
+use crate::run::{Outcome, program};
+use crate::tools;
+
+#[derive(Parser)]
+pub(crate) struct Args {
+    /// `deny`: cargo-deny over licences, bans and sources
+    #[arg(value_parser = part_names())]
+    part: String,
+}
+
+struct Part {
+    name: &'static str,
+    run: fn() -> Result<Verdict>,
+}
+
+/// What goes into the ledger.
+struct Verdict {
+    passed: bool,
+    /// In one line: how much was done, what was found.
+    result: String,
+}
+
+const PARTS: &[Part] = &[Part {
+    name: "deny",
+    run: deny,
+}];
+
+fn part_names() -> clap::builder::PossibleValuesParser {
+    clap::builder::PossibleValuesParser::new(PARTS.iter().map(|p| p.name))
+}
+
+const HEAD: &str = "# Ledger of long runs\n\n\
+    What `cargo xtask long PART` did, oldest first. CI doesn't repeat these.\n\n\
+    | date | commit | part | seconds | result |\n|---|---|---|---|---|\n";
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let part = PARTS
+        .iter()
+        .find(|p| p.name == args.part)
+        .ok_or("no such part")?;
+    let start = Instant::now();
+    let verdict = (part.run)()?;
+    let seconds = start.elapsed().as_secs_f64();
+    let path = place::root().join("docs/ledger.md");
+    let mut text = fs::read_to_string(&path).unwrap_or_else(|_| HEAD.to_owned());
+    let word = if verdict.passed { "passed" } else { "FAILED" };
+    let (date, commit) = (today()?, commit()?);
+    let line = format!(
+        "| {date} | {commit} | {} | {seconds:.0} | {word}: {} |\n",
+        part.name, verdict.result
+    );
+    text.push_str(&line);
+    fs::write(&path, text)?;
+    print!("{line}");
+    if verdict.passed {
+        Ok(())
+    } else {
+        Err(format!("{}: {}", part.name, verdict.result).into())
+    }
+}
+
+/// The day in UTC, `2026-01-31`.
+pub(crate) fn today() -> Result<String> {
+    Ok(program("date")
+        .args(["-u", "+%F"])
+        .output()?
+        .trim()
+        .to_owned())
+}
+
+/// The commit that is checked out, with a `+` when files differ from it.
+pub(crate) fn commit() -> Result<String> {
+    let git = || program("git").dir(place::root());
+    let id = git().args(["rev-parse", "--short=10", "HEAD"]).output()?;
+    let changed = git()
+        .args(["status", "--porcelain", "--untracked-files=no"])
+        .output()?;
+    let mark = if changed.is_empty() { "" } else { "+" };
+    Ok(format!("{}{mark}", id.trim()))
+}
+
+/// The advisories that cargo-deny could look up too lie in a git repository, outside the registries.
+fn deny() -> Result<Verdict> {
+    if tools::find("cargo-deny").is_none() {
+        return Err(
+            "cargo-deny isn't installed: cargo install cargo-deny --locked (about three minutes)"
+                .into(),
+        );
+    }
+    let version = program("cargo-deny").arg("--version").output()?;
+    let out: Outcome = program("cargo-deny")
+        .dir(place::root())
+        .args(["--locked", "check", "licenses", "bans", "sources"])
+        .limit(300)
+        .outcome()?;
+    eprint!("{}{}", out.stdout, out.stderr);
+    let said = out
+        .stdout
+        .lines()
+        .chain(out.stderr.lines())
+        .rfind(|l| !l.trim().is_empty());
+    let result = format!("{}; {}", version.trim(), said.unwrap_or_default().trim());
+    Ok(Verdict {
+        passed: out.ok(),
+        result,
+    })
+}
