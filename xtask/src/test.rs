@@ -11,8 +11,8 @@ use crate::Result;
 use crate::metadata::Workspace;
 use crate::run::cargo;
 use crate::table::Table;
-use crate::tools::{self, Missing};
-use crate::{broker, compat, readme, tidy};
+use crate::tools::{self, Missing, Tool};
+use crate::{broker, codegen, compat, readme, tidy};
 
 #[derive(Parser)]
 pub(crate) struct Args {
@@ -85,6 +85,15 @@ const STEPS: &[Step] = &[
             "-D warnings",
             &["doc", "--workspace", "--no-deps", "--locked"],
         ),
+        not_yet: always,
+    },
+    Step {
+        name: "codegen",
+        quick: false,
+        what: What::Own(|| {
+            tools::ensure(&[Tool::Java, Tool::Maven])?;
+            codegen::run(&["--check".to_owned()])
+        }),
         not_yet: always,
     },
     Step {
