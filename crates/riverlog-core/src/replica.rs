@@ -1,9 +1,17 @@
 //! One replica of a partition: what may be acknowledged and read.
+//!
+//! The high watermark is the least position over the in-sync replicas: what they have *synced* on a `sync` topic, what
+//! they have *written* on a `page-cache` topic. It never goes back, so what was once acknowledged or read stays so.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use riverlog_wire::{BrokerId, LeaderEpoch, Offset};
+use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset};
+
+use crate::Now;
+
+#[cfg(test)]
+mod tests;
 
 /// How far a copy has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -14,8 +22,57 @@ pub struct Position {
     pub synced: Offset,
 }
 
-/// The leader's view of a partition (design: the high watermark is the least `synced` over the whole ISR on a `sync`
-/// topic, the least `written` on a `page-cache` topic).
+/// Why what a follower said about itself can't be used.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FollowerError {
+    /// It speaks of another leadership.
+    #[error(
+        "follower {who} speaks of leader epoch {got} but this leader is at {at}; refresh metadata, then fetch again"
+    )]
+    FencedEpoch {
+        /// The follower.
+        who: BrokerId,
+        /// Its epoch.
+        got: LeaderEpoch,
+        /// Ours.
+        at: LeaderEpoch,
+    },
+    /// It is not one of the partition's replicas.
+    #[error("broker {who} is not a replica of this partition; refresh metadata")]
+    NotAReplica {
+        /// The broker.
+        who: BrokerId,
+    },
+    /// It has more than the leader.
+    #[error(
+        "follower {who} has records up to {written} but the leader ends at {end}; truncate to the last common epoch, then fetch again"
+    )]
+    PastEnd {
+        /// The follower.
+        who: BrokerId,
+        /// What it has.
+        written: Offset,
+        /// The leader's log end.
+        end: Offset,
+    },
+}
+
+impl FollowerError {
+    /// What the follower is answered.
+    pub fn error_code(&self) -> ErrorCode {
+        match self {
+            FollowerError::FencedEpoch { got, at, .. } if got > at => {
+                ErrorCode::UNKNOWN_LEADER_EPOCH
+            }
+            FollowerError::FencedEpoch { .. } => ErrorCode::FENCED_LEADER_EPOCH,
+            FollowerError::NotAReplica { .. } => ErrorCode::NOT_LEADER_OR_FOLLOWER,
+            FollowerError::PastEnd { .. } => ErrorCode::OFFSET_OUT_OF_RANGE,
+        }
+    }
+}
+
+/// The leader's view of a partition.
 #[derive(Clone, Debug)]
 pub struct Leader {
     /// This leadership's epoch.
@@ -23,35 +80,62 @@ pub struct Leader {
     own: Position,
     high_watermark: Offset,
     sync: bool,
+    min_isr: usize,
     followers: BTreeMap<BrokerId, Follower>,
 }
 
 #[derive(Clone, Debug)]
 struct Follower {
-    position: Position,
+    /// `None` until it has spoken in this epoch: what it had before may have to be truncated.
+    position: Option<Position>,
+    /// It had everything that the leader had at that moment of the monotonic clock.
     caught_up: Duration,
+    /// Where the leader ended at some later moment. Reaching it moves `caught_up` to that moment. A fixed goal, not the
+    /// end as of the last report: a follower that reports more often than it syncs would never reach that one.
+    goal: Option<(Offset, Duration)>,
     in_sync: bool,
 }
 
 impl Leader {
-    /// A leadership that begins with a log `own`, and the high watermark known so far.
+    /// A leadership that begins with a log `own`, and the high watermark known so far. Min ISR is 1 until
+    /// [`Leader::set_min_isr`]; there are no followers until [`Leader::set_replicas`], which comes before the first position
+    /// when there are any.
+    ///
+    /// A high watermark past the log is pulled down to the log's end: this copy can't show what it doesn't have.
     pub fn new(epoch: LeaderEpoch, own: Position, high_watermark: Offset, sync: bool) -> Leader {
         Leader {
             epoch,
             own,
-            high_watermark,
+            high_watermark: high_watermark.min(own.written),
             sync,
+            min_isr: 1,
             followers: BTreeMap::new(),
         }
     }
+
     /// Everything before it is on every in-sync replica; never goes back.
     pub fn high_watermark(&self) -> Offset {
         self.high_watermark
     }
+
+    /// Our own log's position.
+    pub fn own(&self) -> Position {
+        self.own
+    }
+
     /// In-sync replicas, this one included.
     pub fn isr_len(&self) -> usize {
         1 + self.followers.values().filter(|f| f.in_sync).count()
     }
+
+    /// In-sync followers in order of id; this replica itself is always in sync.
+    pub fn isr(&self) -> impl Iterator<Item = BrokerId> + '_ {
+        self.followers
+            .iter()
+            .filter(|(_, f)| f.in_sync)
+            .map(|(id, _)| *id)
+    }
+
     /// Our own log moved. Returns the new high watermark when it moved.
     pub fn on_own_position(&mut self, own: Position) -> Option<Offset> {
         // A log that was cut back after a failed write is shorter than before; what was acknowledged is below the
@@ -59,23 +143,165 @@ impl Leader {
         self.own = own;
         self.advance()
     }
-    /// The topic's durability changed.
+
+    /// The topic's durability changed. Returns the new high watermark when it moved.
     pub fn set_sync(&mut self, sync: bool) -> Option<Offset> {
         self.sync = sync;
         self.advance()
     }
-    fn advance(&mut self) -> Option<Offset> {
-        let at = |p: &Position| if self.sync { p.synced } else { p.written };
-        let slowest = self
+
+    /// `min.insync.replicas` changed; at least 1.
+    pub fn set_min_isr(&mut self, min_isr: usize) {
+        self.min_isr = min_isr.max(1);
+    }
+
+    /// The controller's word on who the replicas are and who of them is in sync; this replica itself may be named or not.
+    /// Returns the new high watermark when it moved.
+    ///
+    /// A follower that is new to the ISR holds the high watermark back from now on, so a caller that proposes one to the
+    /// controller counts it in (calls this) *before* the proposal can be committed.
+    pub fn set_replicas(
+        &mut self,
+        own: BrokerId,
+        replicas: &[BrokerId],
+        isr: &[BrokerId],
+        now: Now,
+    ) -> Option<Offset> {
+        self.followers.retain(|id, _| replicas.contains(id));
+        for id in replicas.iter().filter(|id| **id != own) {
+            let follower = self.followers.entry(*id).or_insert(Follower {
+                position: None,
+                caught_up: now.mono,
+                goal: None,
+                in_sync: false,
+            });
+            follower.in_sync = isr.contains(id);
+        }
+        self.advance()
+    }
+
+    /// A follower says how far it is. Returns the new high watermark when it moved.
+    pub fn on_follower_position(
+        &mut self,
+        who: BrokerId,
+        epoch: LeaderEpoch,
+        position: Position,
+        now: Now,
+    ) -> Result<Option<Offset>, FollowerError> {
+        if epoch != self.epoch {
+            return Err(FollowerError::FencedEpoch {
+                who,
+                got: epoch,
+                at: self.epoch,
+            });
+        }
+        let end = self.own.written;
+        if position.written > end {
+            return Err(FollowerError::PastEnd {
+                who,
+                written: position.written,
+                end,
+            });
+        }
+        let at = self.counts(&position);
+        let follower = self
             .followers
-            .values()
-            .filter(|f| f.in_sync)
-            .map(|f| at(&f.position))
-            .fold(at(&self.own), Offset::min);
-        let _ = self.followers.values().map(|f| f.caught_up).max();
-        (slowest > self.high_watermark).then(|| {
-            self.high_watermark = slowest;
-            slowest
+            .get_mut(&who)
+            .ok_or(FollowerError::NotAReplica { who })?;
+        follower.position = Some(position);
+        if at >= end {
+            follower.caught_up = now.mono;
+            follower.goal = None;
+        } else {
+            if let Some((_, when)) = follower.goal.filter(|(goal, _)| at >= *goal) {
+                follower.caught_up = when;
+                follower.goal = None;
+            }
+            follower.goal.get_or_insert((end, now.mono));
+        }
+        Ok(self.advance())
+    }
+
+    /// In-sync followers that have not had everything for longer than `max_lag` (`replica.lag.time.max.ms`): the controller
+    /// is to be asked to take them out. In order of id.
+    pub fn lagging(&self, max_lag: Duration, now: Now) -> Vec<BrokerId> {
+        self.followers
+            .iter()
+            .filter(|(_, f)| f.in_sync && now.mono.saturating_sub(f.caught_up) > max_lag)
+            // A follower that has everything isn't late, however long nothing was written.
+            .filter(|(_, f)| {
+                f.position
+                    .is_none_or(|p| self.counts(&p) < self.own.written)
+            })
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// Followers outside the ISR that hold everything below the high watermark: the controller is to be asked to take them
+    /// in. In order of id.
+    pub fn caught_up(&self) -> Vec<BrokerId> {
+        self.followers
+            .iter()
+            .filter(|(_, f)| !f.in_sync)
+            .filter(|(_, f)| {
+                f.position
+                    .is_some_and(|p| self.counts(&p) >= self.high_watermark)
+            })
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// Whether a batch with these `acks` may be appended now: acks=all needs min ISR, else NOT_ENOUGH_REPLICAS.
+    pub fn admit(&self, acks: i16) -> Result<(), ErrorCode> {
+        if acks == ACKS_ALL && self.isr_len() < self.effective_min_isr() {
+            return Err(ErrorCode::NOT_ENOUGH_REPLICAS);
+        }
+        Ok(())
+    }
+
+    /// The answer that a batch which ends at `end` (exclusive) can be given now; `None`: not yet.
+    ///
+    /// - acks=all (−1): at the high watermark; NOT_ENOUGH_REPLICAS_AFTER_APPEND when the ISR is by then too small.
+    /// - acks=1: synced here on a `sync` topic, written here on a `page-cache` topic.
+    /// - acks=0: at once.
+    pub fn acked(&self, acks: i16, end: Offset) -> Option<Result<(), ErrorCode>> {
+        match acks {
+            ACKS_ALL if self.high_watermark < end => None,
+            ACKS_ALL if self.isr_len() < self.effective_min_isr() => {
+                Some(Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+            }
+            1 if self.counts(&self.own) < end => None,
+            _ => Some(Ok(())),
+        }
+    }
+
+    /// A topic with fewer replicas than `min.insync.replicas` can be written when all of them are in sync, as in Kafka.
+    fn effective_min_isr(&self) -> usize {
+        self.min_isr.min(1 + self.followers.len())
+    }
+
+    /// The position that counts under the topic's durability.
+    fn counts(&self, position: &Position) -> Offset {
+        if self.sync {
+            position.synced
+        } else {
+            position.written
+        }
+    }
+
+    fn advance(&mut self) -> Option<Offset> {
+        let mut least = self.counts(&self.own);
+        for follower in self.followers.values().filter(|f| f.in_sync) {
+            // Nothing heard of an in-sync follower in this epoch: it holds the high watermark where it is.
+            least = least.min(self.counts(&follower.position?));
+        }
+        // A restarted follower reports a shorter log until it has fetched again. Records below the high watermark were
+        // already acknowledged, so it must not follow the report down.
+        (least > self.high_watermark).then(|| {
+            self.high_watermark = least;
+            least
         })
     }
 }
+
+const ACKS_ALL: i16 = -1;

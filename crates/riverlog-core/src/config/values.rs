@@ -1,0 +1,138 @@
+//! Values: whether a key takes one, and typed reading of those that were checked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Key, Kind, Scope, key};
+
+/// What is wrong with a value; `None`: nothing.
+pub(super) fn problem(key: &Key, value: &str) -> Option<String> {
+    let value = value.trim();
+    match key.kind {
+        Kind::Bool if value.eq_ignore_ascii_case("true") || value.eq_ignore_ascii_case("false") => {
+            None
+        }
+        Kind::Bool => Some("neither true nor false".to_owned()),
+        Kind::Short(from, to) => number(value, from, to),
+        Kind::Int(from, to) => number(value, from, to),
+        Kind::Long(from, to) => number(value, from, to),
+        Kind::Double(from, to) => match value.parse::<f64>() {
+            Ok(n) if n >= from && n <= to => None,
+            Ok(_) => Some("out of range".to_owned()),
+            Err(_) => Some("not a number".to_owned()),
+        },
+        Kind::OneOf(of) if of.contains(&value) => None,
+        Kind::OneOf(_) => Some("not one of the accepted values".to_owned()),
+        Kind::List(of) => list_problem(of, value),
+        Kind::String | Kind::Password => None,
+    }
+    .or_else(|| special(key.name, value))
+}
+
+fn number<T: std::str::FromStr + PartialOrd>(value: &str, from: T, to: T) -> Option<String> {
+    match value.parse::<T>() {
+        Ok(n) if n >= from && n <= to => None,
+        Ok(_) => Some("out of range".to_owned()),
+        // A number with too many digits is out of range too, but one can't say by `FromStr` alone.
+        Err(_)
+            if !value.is_empty()
+                && value
+                    .trim_start_matches('-')
+                    .bytes()
+                    .all(|b| b.is_ascii_digit()) =>
+        {
+            Some("out of range".to_owned())
+        }
+        Err(_) => Some("not a whole number".to_owned()),
+    }
+}
+
+fn list_problem(of: &[&str], value: &str) -> Option<String> {
+    let mut seen = BTreeSet::new();
+    for item in items(value) {
+        if item.is_empty() {
+            return Some("an empty entry".to_owned());
+        }
+        if !of.is_empty() && !of.contains(&item) {
+            return Some(format!("{item} is not one of the accepted values"));
+        }
+        if !seen.insert(item) {
+            return Some(format!("{item} twice"));
+        }
+    }
+    None
+}
+
+/// The entries of a comma-separated list; none for an empty text.
+pub(crate) fn items(value: &str) -> impl Iterator<Item = &str> {
+    let some = !value.trim().is_empty();
+    value.split(',').map(str::trim).filter(move |_| some)
+}
+
+/// Rules that a type alone can't say.
+fn special(name: &str, value: &str) -> Option<String> {
+    match name {
+        // zlib has no level 0 here, and −1 is its own default.
+        "compression.gzip.level" if value == "0" => Some("there is no level 0".to_owned()),
+        "leader.replication.throttled.replicas" | "follower.replication.throttled.replicas" => {
+            let pairs = |entry: &str| {
+                entry.split_once(':').is_some_and(|(p, b)| {
+                    !p.is_empty()
+                        && !b.is_empty()
+                        && p.bytes().chain(b.bytes()).all(|c| c.is_ascii_digit())
+                })
+            };
+            (value != "*" && !items(value).all(pairs))
+                .then(|| "neither * nor a list of partition:broker such as 0:1,1:2".to_owned())
+        }
+        "share.auto.offset.reset" => {
+            let duration = value.strip_prefix("by_duration:");
+            let sound = matches!(value, "latest" | "earliest")
+                || duration.is_some_and(|d| d.len() > 2 && d.starts_with('P') && !d.contains('-'));
+            (!sound).then(|| "not latest, earliest or by_duration:PnDTnHnMnS".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// A node's values by Kafka's names: what was set, over the table's defaults. Values have been checked.
+#[derive(Clone, Copy, Debug)]
+pub struct BrokerValues<'a>(pub &'a BTreeMap<String, String>);
+
+impl<'a> BrokerValues<'a> {
+    /// The value set, else the default; `None` where there is neither.
+    pub fn text(&self, name: &str) -> Option<&'a str> {
+        match self.0.get(name) {
+            Some(set) => Some(set.trim()),
+            None => key(Scope::Broker, name)?.default,
+        }
+    }
+
+    /// A number of any width.
+    pub fn number(&self, name: &str) -> Option<i64> {
+        self.text(name)?.parse().ok()
+    }
+
+    /// `true` only when the value is.
+    pub fn is_true(&self, name: &str) -> bool {
+        self.text(name)
+            .is_some_and(|v| v.eq_ignore_ascii_case("true"))
+    }
+
+    /// A value in milliseconds that Kafka knows in several units, the finest one set first: `log.retention` (`.ms`,
+    /// `.minutes`, `.hours`) or `log.roll` (`.ms`, `.hours`). Below zero: for ever.
+    pub fn millis(&self, family: &str) -> Option<i64> {
+        let set = |unit: &str| self.0.get(&format!("{family}.{unit}"))?.trim().parse().ok();
+        [("ms", 1), ("minutes", 60_000), ("hours", 3_600_000)]
+            .into_iter()
+            .find_map(|(unit, factor)| set(unit).map(|n| times(n, factor)))
+            .or_else(|| {
+                self.number(&format!("{family}.hours"))
+                    .map(|n| times(n, 3_600_000))
+            })
+    }
+}
+
+/// A number in another unit; below zero it means "no bound" in every unit.
+pub(super) fn times(n: i64, factor: i64) -> i64 {
+    if n < 0 { -1 } else { n.saturating_mul(factor) }
+}

@@ -1,0 +1,1 @@
+//! Scripts, and all small histories.
