@@ -79,8 +79,10 @@ fn read(bytes: &[u8]) -> Vec<RecordView> {
     records
 }
 
-/// Key, value and number of headers of each record.
-fn fields(records: &[RecordView]) -> Vec<(Option<&[u8]>, Option<&[u8]>, usize)> {
+/// Key, value and number of headers.
+type Fields<'a> = (Option<&'a [u8]>, Option<&'a [u8]>, usize);
+
+fn fields(records: &[RecordView]) -> Vec<Fields<'_>> {
     records
         .iter()
         .map(|r| (r.key.as_deref(), r.value.as_deref(), r.headers.len()))
