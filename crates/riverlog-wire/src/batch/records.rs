@@ -8,6 +8,8 @@
 //!           key length varint, key      value length varint, value      (−1: null)
 //! ```
 
+use std::fmt;
+
 use bytes::Bytes;
 
 use super::{Attributes, Batch, BatchError, BatchHeader, HEADER_LEN, TimestampType, expand};
@@ -248,7 +250,7 @@ pub struct RecordView {
 }
 
 /// A record's headers, still encoded; well-formed, since the record was checked when it was read.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Default)]
 pub struct Headers {
     count: i32,
     bytes: Bytes,
@@ -297,7 +299,7 @@ pub struct RecordRef<'a> {
 }
 
 /// A record's headers, as [`Headers`], of plain slices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct HeaderRefs<'a> {
     count: i32,
     bytes: &'a [u8],
@@ -324,6 +326,35 @@ impl<'a> HeaderRefs<'a> {
     /// As they lie in the record, without their count.
     pub(super) fn encoded(&self) -> &'a [u8] {
         self.bytes
+    }
+}
+
+impl PartialEq for HeaderRefs<'_> {
+    /// By what they say: one length can be encoded in several ways.
+    fn eq(&self, other: &HeaderRefs<'_>) -> bool {
+        self.count == other.count && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for HeaderRefs<'_> {}
+
+impl PartialEq for Headers {
+    fn eq(&self, other: &Headers) -> bool {
+        self.refs() == other.refs()
+    }
+}
+
+impl Eq for Headers {}
+
+impl fmt::Debug for HeaderRefs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
     }
 }
 

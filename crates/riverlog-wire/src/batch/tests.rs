@@ -374,6 +374,16 @@ fn malformed_records_are_refused_with_their_reason() {
 }
 
 #[test]
+fn headers_are_equal_when_they_say_the_same() {
+    // The header key's length 0 in one byte and, as no one ought to write it, in two.
+    let short = raw(1, 0, &[16, 0, 0, 0, 1, 1, 2, 0, 1]);
+    let long = raw(1, 0, &[18, 0, 0, 0, 1, 1, 2, 0x80, 0, 1]);
+    let null = raw(1, 0, &[16, 0, 0, 0, 1, 1, 2, 0, 0]);
+    assert_eq!(read(&short), read(&long));
+    assert_ne!(read(&short), read(&null));
+}
+
+#[test]
 fn an_error_ends_the_iteration() {
     let bad = raw(2, 1, &[12, 0, 0, 0, 1, 1, 0, 11, 0, 0, 2, 1, 1, 0]);
     let records = Batch::parse(&bad).unwrap().records(PLENTY).unwrap();
