@@ -105,3 +105,16 @@ fn split(path: &str) -> io::Result<(&str, &str)> {
 fn read_only() -> io::Error {
     rustix::io::Errno::BADF.into()
 }
+
+/// Names the call and the file of an error.
+pub(crate) fn failed(
+    action: &'static str,
+    path: &str,
+) -> impl FnOnce(io::Error) -> crate::DiskError {
+    let path = path.to_owned();
+    move |source| crate::DiskError {
+        action,
+        path,
+        source: Arc::new(source),
+    }
+}

@@ -1,0 +1,205 @@
+//! The bytes of `checkpoint.0`, `checkpoint.1`, `clean` and `format`, as in `docs/format/volume.md`.
+
+use bytes::{Buf, BufMut};
+use crc_fast::crc32_iscsi;
+use riverlog_wire::{LeaderEpoch, Offset, PartitionIndex, TopicId};
+
+use super::{LogKey, LogMark};
+use crate::wal::{Lsn, Mark, WalPlace};
+
+const MAGIC: u32 = u32::from_be_bytes(*b"RLCP");
+const CLEAN_MAGIC: u32 = u32::from_be_bytes(*b"RLCL");
+const VERSION: u16 = 1;
+const HEADER: usize = 64;
+const LOG: usize = 64;
+const CRC: usize = 4;
+const CLEAN_BYTES: usize = 32;
+
+/// The newest format that this release reads and writes.
+pub(super) const FORMAT: u32 = 1;
+
+/// A checkpoint without its logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) volume: u128,
+    pub(super) sequence: u64,
+    pub(super) place: WalPlace,
+    pub(super) released: Lsn,
+}
+
+/// A whole checkpoint.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Checkpoint {
+    pub(super) head: Head,
+    /// In order of key.
+    pub(super) logs: Vec<(LogKey, Mark)>,
+}
+
+pub(super) fn path(sequence: u64) -> &'static str {
+    match sequence % 2 {
+        0 => "checkpoint.0",
+        _ => "checkpoint.1",
+    }
+}
+
+pub(super) fn encode(head: &Head, logs: impl ExactSizeIterator<Item = (LogKey, Mark)>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER + logs.len() * LOG + CRC);
+    bytes.put_u32(MAGIC);
+    bytes.put_u16(VERSION);
+    bytes.put_u16(0);
+    bytes.put_u128(head.volume);
+    bytes.put_u64(head.sequence);
+    bytes.put_u64(head.place.durable.0);
+    bytes.put_u64(head.released.0);
+    bytes.put_u64(head.place.segment);
+    bytes.put_u32(head.place.previous);
+    bytes.put_u32(logs.len() as u32);
+    for (key, Mark { mark, covered }) in logs {
+        bytes.put_slice(&key.topic.0);
+        bytes.put_i32(key.partition.0);
+        bytes.put_i32(mark.last_epoch.0);
+        bytes.put_i64(mark.start.0);
+        bytes.put_i64(mark.end.0);
+        bytes.put_i64(mark.segments_synced.0);
+        bytes.put_u64(mark.size_bytes);
+        bytes.put_u64(covered.0);
+    }
+    let crc = crc32_iscsi(&bytes);
+    bytes.put_u32(crc);
+    bytes
+}
+
+/// The checkpoint, or what is wrong with it.
+pub(super) fn decode(bytes: &[u8]) -> Result<Checkpoint, &'static str> {
+    let body = checked(bytes, MAGIC)?;
+    if body.len() < HEADER {
+        return Err("it is too short");
+    }
+    let (mut header, mut rest) = body.split_at(HEADER);
+    header.advance(4);
+    if header.get_u16() != VERSION {
+        return Err("its version is not known");
+    }
+    header.advance(2);
+    let head = Head {
+        volume: header.get_u128(),
+        sequence: header.get_u64(),
+        place: WalPlace {
+            durable: Lsn(header.get_u64()),
+            segment: 0,
+            previous: 0,
+        },
+        released: Lsn(header.get_u64()),
+    };
+    let place = WalPlace {
+        segment: header.get_u64(),
+        previous: header.get_u32(),
+        ..head.place
+    };
+    if rest.len() != (header.get_u32() as usize).saturating_mul(LOG) {
+        return Err("it has another length than it says");
+    }
+    let mut logs: Vec<(LogKey, Mark)> = Vec::with_capacity(rest.len() / LOG);
+    while rest.len() >= LOG {
+        let mut topic = [0; 16];
+        rest.copy_to_slice(&mut topic);
+        let key = LogKey {
+            topic: TopicId(topic),
+            partition: PartitionIndex(rest.get_i32()),
+        };
+        let last_epoch = LeaderEpoch(rest.get_i32());
+        let mark = LogMark {
+            start: Offset(rest.get_i64()),
+            end: Offset(rest.get_i64()),
+            segments_synced: Offset(rest.get_i64()),
+            size_bytes: rest.get_u64(),
+            last_epoch,
+        };
+        let covered = Lsn(rest.get_u64());
+        if logs.last().is_some_and(|(before, _)| *before >= key) {
+            return Err("its logs are out of order");
+        }
+        logs.push((key, Mark { mark, covered }));
+    }
+    Ok(Checkpoint {
+        head: Head { place, ..head },
+        logs,
+    })
+}
+
+/// Takes the CRC off.
+fn checked(bytes: &[u8], magic: u32) -> Result<&[u8], &'static str> {
+    let Some((body, crc)) = bytes.split_last_chunk::<CRC>() else {
+        return Err("it is too short");
+    };
+    if !body.starts_with(&magic.to_be_bytes()) {
+        return Err("it begins with something else");
+    }
+    if crc32_iscsi(body) != u32::from_be_bytes(*crc) {
+        return Err("its checksum is wrong");
+    }
+    Ok(body)
+}
+
+pub(super) fn encode_clean(volume: u128, sequence: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(CLEAN_BYTES);
+    bytes.put_u32(CLEAN_MAGIC);
+    bytes.put_u128(volume);
+    bytes.put_u64(sequence);
+    let crc = crc32_iscsi(&bytes);
+    bytes.put_u32(crc);
+    bytes
+}
+
+/// Whether the mark of a clean stop belongs to that checkpoint.
+pub(super) fn is_clean(bytes: &[u8], head: &Head) -> bool {
+    bytes == encode_clean(head.volume, head.sequence)
+}
+
+pub(super) fn encode_format(volume: u128) -> String {
+    let lines = format!("riverlog format {FORMAT}\nid {volume:032x}\n");
+    let crc = crc32_iscsi(lines.as_bytes());
+    format!("{lines}crc32c {crc:08x}\n")
+}
+
+/// What the file `format` says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// The id of the folder.
+    Known(u128),
+    /// The number of a later format.
+    Newer(u32),
+    /// It can't be used, for this reason.
+    Damaged(&'static str),
+}
+
+pub(super) fn decode_format(bytes: &[u8]) -> Format {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return Format::Damaged("it is not text");
+    };
+    let last = text
+        .strip_suffix('\n')
+        .and_then(|text| text.rfind('\n'))
+        .map_or(0, |at| at + 1);
+    let (lines, crc) = text.split_at(last);
+    if crc != format!("crc32c {:08x}\n", crc32_iscsi(lines.as_bytes())) {
+        return Format::Damaged("its checksum is wrong");
+    }
+    let number = lines
+        .lines()
+        .next()
+        .and_then(|line| line.strip_prefix("riverlog format ")?.parse().ok());
+    match number {
+        Some(FORMAT) => {}
+        Some(newer) if newer > FORMAT => return Format::Newer(newer),
+        _ => return Format::Damaged("it has no number of a format"),
+    }
+    let id = lines
+        .lines()
+        .nth(1)
+        .and_then(|line| u128::from_str_radix(line.strip_prefix("id ")?, 16).ok());
+    match id {
+        Some(id) => Format::Known(id),
+        None => Format::Damaged("it has no id"),
+    }
+}

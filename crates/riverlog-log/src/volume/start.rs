@@ -1,0 +1,273 @@
+//! Opening a data folder: which of its files can be trusted, and what they say together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use parking_lot::Mutex;
+use riverlog_wire::TopicId;
+
+use super::checkpoint::{self, Checkpoint, FORMAT, Format, Head};
+use super::files::{CLEAN, Files};
+use super::table::{LogState, Table};
+use super::{FlushState, LogKey, OpenError, Recovery, Volume, VolumeSettings};
+use crate::disk::failed;
+use crate::wal::{Lsn, Mark, Recovered, Wal, WalEntry, WalSettings, WalStart};
+use crate::{Disk, DiskError, OpenMode};
+
+const LOCK: &str = "lock";
+const FORMAT_FILE: &str = "format";
+const CHECKPOINTS: [&str; 2] = ["checkpoint.0", "checkpoint.1"];
+const REMEDY: &str = "restore the data folder from a backup, or empty it and let the node copy its \
+                      partitions from the other replicas";
+
+/// Replaces a file of the root folder: afterwards the new one is durable; after a crash it is the old or the new.
+pub(super) fn replace(disk: &dyn Disk, path: &str, bytes: &[u8]) -> Result<(), DiskError> {
+    let temporary = format!("{path}.tmp");
+    let write = || {
+        let file = disk.open(&temporary, OpenMode::Create)?;
+        file.set_len(0)?;
+        file.write_at(&[bytes], 0)?;
+        file.sync()
+    };
+    if let Err(error) = write() {
+        // Nothing rests on it; what it took may be missed elsewhere.
+        let _ = disk.remove_file(&temporary);
+        return Err(failed("write", &temporary)(error));
+    }
+    disk.rename(&temporary, path)
+        .map_err(failed("rename to", path))?;
+    disk.sync_dir("").map_err(failed("sync", ""))
+}
+
+/// The whole content; `None` when there is no such file.
+fn read(disk: &dyn Disk, path: &str) -> Result<Option<Vec<u8>>, DiskError> {
+    let file = match disk.open(path, OpenMode::Read) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(failed("open", path)(e)),
+    };
+    let len = file.len().map_err(failed("read", path))?;
+    let mut bytes = vec![0; len as usize];
+    let n = file.read_at(&mut bytes, 0).map_err(failed("read", path))?;
+    bytes.truncate(n);
+    Ok(Some(bytes))
+}
+
+/// What the folder says of itself, before logs and write-ahead log are looked at.
+struct Found {
+    id: u128,
+    /// The newest whole checkpoint.
+    checkpoint: Checkpoint,
+    clean: bool,
+}
+
+fn damaged(path: &str, reason: impl Into<String>) -> OpenError {
+    OpenError::Damaged {
+        path: path.to_owned(),
+        reason: reason.into(),
+        remedy: REMEDY,
+    }
+}
+
+/// `None`: there is nothing yet.
+fn look(disk: &dyn Disk) -> Result<Option<Found>, OpenError> {
+    let format = match read(disk, FORMAT_FILE)? {
+        None => Err("it is missing"),
+        Some(bytes) => match checkpoint::decode_format(&bytes) {
+            Format::Known(id) => Ok(id),
+            Format::Newer(found) => {
+                return Err(OpenError::Newer {
+                    found,
+                    known: FORMAT,
+                });
+            }
+            Format::Damaged(reason) => Err(reason),
+        },
+    };
+    let mut whole: Vec<Checkpoint> = Vec::new();
+    let mut reasons = Vec::new();
+    for path in CHECKPOINTS {
+        // A bad sector is damage like any other: the other checkpoint may be whole.
+        let result = match read(disk, path) {
+            Ok(Some(bytes)) => checkpoint::decode(&bytes).map_err(str::to_owned),
+            Ok(None) => Err("it is missing".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        match result {
+            Ok(checkpoint) if format.is_ok_and(|id| id != checkpoint.head.volume) => {
+                reasons.push(format!("{path}: it belongs to another data folder"));
+            }
+            Ok(checkpoint) => whole.push(checkpoint),
+            Err(reason) => reasons.push(format!("{path}: {reason}")),
+        }
+    }
+    let newest = whole.into_iter().max_by_key(|c| c.head.sequence);
+    let Some(checkpoint) = newest else {
+        return match format {
+            Ok(_) => Err(damaged("checkpoint.0 and checkpoint.1", reasons.join("; "))),
+            // Until the first start has written `format`, no log has been opened.
+            Err(_) if is_new(disk)? => Ok(None),
+            Err(reason) => Err(damaged(FORMAT_FILE, reason)),
+        };
+    };
+    let id = checkpoint.head.volume;
+    if format.is_err() {
+        replace(disk, FORMAT_FILE, checkpoint::encode_format(id).as_bytes())?;
+    }
+    let clean = matches!(read(disk, CLEAN),
+        Ok(Some(bytes)) if checkpoint::is_clean(&bytes, &checkpoint.head));
+    Ok(Some(Found {
+        id,
+        checkpoint,
+        clean,
+    }))
+}
+
+/// Whether no log was ever written here: an interrupted first start leaves one block in the write-ahead log.
+fn is_new(disk: &dyn Disk) -> Result<bool, DiskError> {
+    let entries = disk.list("").map_err(failed("list", ""))?;
+    let any_log = entries
+        .iter()
+        .any(|entry| entry.is_dir && TopicId::parse(&entry.name).is_some());
+    Ok(!any_log && !Wal::was_used(disk)?)
+}
+
+/// The first start. The file `format` comes last: where it is, the others must be.
+fn make(disk: &dyn Disk, settings: &VolumeSettings) -> Result<(Found, Wal), DiskError> {
+    let id = disk.draw_id().map_err(failed("draw an id for", ""))?;
+    let wal = Wal::create(disk, wal_settings(settings), id)?;
+    let (place, released) = wal.place();
+    let head = Head {
+        volume: id,
+        sequence: 1,
+        place,
+        released,
+    };
+    let first = checkpoint::encode(&head, std::iter::empty());
+    replace(disk, checkpoint::path(head.sequence), &first)?;
+    replace(disk, FORMAT_FILE, checkpoint::encode_format(id).as_bytes())?;
+    let found = Found {
+        id,
+        checkpoint: Checkpoint {
+            head,
+            logs: Vec::new(),
+        },
+        clean: false,
+    };
+    Ok((found, wal))
+}
+
+fn wal_settings(settings: &VolumeSettings) -> WalSettings {
+    WalSettings {
+        capacity: settings.wal_bytes,
+        segment_bytes: (settings.wal_bytes / 8).min(8 << 20),
+    }
+}
+
+pub(super) fn open(
+    disk: Arc<dyn Disk>,
+    settings: VolumeSettings,
+) -> Result<Arc<Volume>, OpenError> {
+    let lock = disk.lock(LOCK).map_err(|e| match e.kind() {
+        io::ErrorKind::WouldBlock => OpenError::InUse,
+        _ => failed("lock", LOCK)(e).into(),
+    })?;
+    let (found, wal, recovered) = match look(&*disk)? {
+        None => {
+            let (found, wal) = make(&*disk, &settings)?;
+            (found, wal, Recovered::default())
+        }
+        Some(found) => {
+            let head = &found.checkpoint.head;
+            let start = WalStart {
+                volume: found.id,
+                place: head.place,
+                released: head.released,
+                beyond: found
+                    .checkpoint
+                    .logs
+                    .iter()
+                    .fold(Lsn(0), |beyond, (_, mark)| beyond.max(mark.covered)),
+                clean: found.clean,
+            };
+            let (wal, recovered) = Wal::open(&*disk, wal_settings(&settings), start)?;
+            (found, wal, recovered)
+        }
+    };
+    let files = Arc::new(Files::new(disk, settings.open_files, found.clean));
+    let sequence = found.checkpoint.head.sequence;
+    let clean = found.clean;
+    let (table, entries, leftovers) = merge(found.checkpoint, recovered);
+    let volume = Volume {
+        settings,
+        id: found.id,
+        disk: files.clone(),
+        files,
+        wal,
+        recovery: Mutex::new(Recovery {
+            clean,
+            entries,
+            leftovers,
+        }),
+        table: Mutex::new(table),
+        flush: Mutex::new(FlushState::default()),
+        checkpoint: Mutex::new(sequence),
+        tail_bytes: AtomicUsize::new(0),
+        _lock: lock,
+    };
+    Ok(Arc::new(volume))
+}
+
+type EntriesByLog = BTreeMap<LogKey, Vec<(Lsn, WalEntry)>>;
+
+/// Checkpoint and write-ahead log as one: the newer mark counts, and entries that it covers don't.
+fn merge(checkpoint: Checkpoint, recovered: Recovered) -> (Table, EntriesByLog, BTreeSet<LogKey>) {
+    let mut marks: BTreeMap<LogKey, Mark> = checkpoint.logs.into_iter().collect();
+    for (key, deleted) in &recovered.deleted {
+        if marks
+            .get(key)
+            .is_some_and(|mark| mark.covered < deleted.end)
+        {
+            marks.remove(key);
+        }
+    }
+    for (key, (_, mark)) in &recovered.marks {
+        let known = marks.entry(*key).or_insert(*mark);
+        if known.covered < mark.covered {
+            *known = *mark;
+        }
+    }
+    let mut entries = EntriesByLog::new();
+    for (end, entry) in recovered.entries {
+        let covered = marks.get(&entry.key()).map(|mark| mark.covered);
+        if covered.is_none_or(|covered| covered < end) {
+            entries.entry(entry.key()).or_default().push((end, entry));
+        }
+    }
+    let leftovers = recovered
+        .deleted
+        .keys()
+        .filter(|key| !marks.contains_key(key) && !entries.contains_key(key))
+        .copied()
+        .collect();
+    let known = marks
+        .into_iter()
+        .map(|(key, mark)| (key, LogState::new(Some(mark), mark.covered)));
+    let mut table = Table::new(known);
+    for (key, (range, _)) in recovered.marks {
+        table.mark_submitted(key, range);
+    }
+    for (key, range) in recovered.deleted {
+        table.deletion_submitted(key, range);
+    }
+    for (key, entries) in &entries {
+        for (end, entry) in entries {
+            let marked = !matches!(entry, WalEntry::Append { .. });
+            let start = Lsn(end.0 - entry.stream_bytes());
+            table.submitted(*key, start..*end, marked);
+        }
+    }
+    (table, entries, leftovers)
+}

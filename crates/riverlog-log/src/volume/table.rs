@@ -1,0 +1,303 @@
+//! What the volume knows of each log, and which part of the write-ahead log is still needed for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::{LogKey, LogMark};
+use crate::wal::{Lsn, Mark};
+
+/// One log. There may be a hundred thousand.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogState {
+    pub(super) mark: LogMark,
+    /// Entries that end at or before it are in the mark and in synced segments.
+    pub(super) covered: Lsn,
+    /// End of its last entry.
+    last: Lsn,
+    /// Start of its first entry that isn't covered.
+    pin: Option<Lsn>,
+    /// Opened in this process's life.
+    pub(super) opened: bool,
+    /// The checkpoint, or the write-ahead log, had a mark for it.
+    pub(super) known: bool,
+}
+
+impl LogState {
+    pub(super) fn new(found: Option<Mark>, covered: Lsn) -> LogState {
+        let none = LogMark {
+            start: 0.into(),
+            end: 0.into(),
+            segments_synced: 0.into(),
+            size_bytes: 0,
+            last_epoch: riverlog_wire::LeaderEpoch(-1),
+        };
+        let covered = found.map_or(covered, |found| found.covered);
+        LogState {
+            mark: found.map_or(none, |found| found.mark),
+            covered,
+            last: covered,
+            pin: None,
+            opened: false,
+            known: found.is_some(),
+        }
+    }
+    /// What a checkpoint says of it.
+    pub(super) fn found(&self) -> Mark {
+        Mark {
+            mark: self.mark,
+            covered: self.covered,
+        }
+    }
+}
+
+/// Why a place of the write-ahead log is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Why {
+    /// Entries that aren't in synced segments.
+    Entries,
+    /// Truncations, start offsets and marks that aren't in two checkpoints.
+    Mark,
+    /// A deletion that isn't in two checkpoints.
+    Deleted,
+}
+
+/// Start of the oldest entry of one log that only a mark keeps, by how far the mark has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Marks {
+    /// Not in the mark yet.
+    open: Option<(Lsn, Lsn)>,
+    /// In the mark.
+    marked: Option<Lsn>,
+    /// In the checkpoint being written.
+    writing: Option<Lsn>,
+    /// In the last checkpoint; the one before must have it too.
+    written: Option<Lsn>,
+}
+
+impl Marks {
+    fn oldest(&self) -> Option<Lsn> {
+        let open = self.open.map(|(start, _)| start);
+        [open, self.marked, self.writing, self.written]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+fn older(a: Option<Lsn>, b: Option<Lsn>) -> Option<Lsn> {
+    a.into_iter().chain(b).min()
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Deletion {
+    start: Lsn,
+    /// Its folder has been removed, durably.
+    gone: bool,
+    writing: bool,
+    checkpoints: u8,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    logs: BTreeMap<LogKey, LogState>,
+    pins: BTreeSet<(Lsn, Why, LogKey)>,
+    marks: BTreeMap<LogKey, Marks>,
+    deletions: BTreeMap<LogKey, Deletion>,
+}
+
+impl Table {
+    /// `logs` in order of key.
+    pub(super) fn new(logs: impl Iterator<Item = (LogKey, LogState)>) -> Table {
+        Table {
+            // Built at once, so that the nodes of the map are full.
+            logs: logs.collect(),
+            ..Table::default()
+        }
+    }
+    pub(super) fn get(&self, key: LogKey) -> Option<&LogState> {
+        self.logs.get(&key)
+    }
+    pub(super) fn get_mut(&mut self, key: LogKey) -> Option<&mut LogState> {
+        self.logs.get_mut(&key)
+    }
+    pub(super) fn insert(&mut self, key: LogKey, state: LogState) {
+        self.logs.insert(key, state);
+    }
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (&LogKey, &LogState)> {
+        self.logs.iter()
+    }
+    /// An entry of `key` lies at `range`; `marked`: it lives on in the log's mark only.
+    pub(super) fn submitted(&mut self, key: LogKey, range: Range<Lsn>, marked: bool) {
+        let state = self
+            .logs
+            .entry(key)
+            .or_insert_with(|| LogState::new(None, range.start));
+        state.last = range.end;
+        if state.pin.is_none() {
+            state.pin = Some(range.start);
+            self.pins.insert((range.start, Why::Entries, key));
+        }
+        if marked {
+            self.change_marks(key, |marks| {
+                let start = marks.open.map_or(range.start, |(start, _)| start);
+                marks.open = Some((start, range.end));
+            });
+        }
+    }
+    fn change_marks(&mut self, key: LogKey, change: impl FnOnce(&mut Marks)) {
+        let marks = self.marks.entry(key).or_default();
+        let before = marks.oldest();
+        change(marks);
+        let after = marks.oldest();
+        if after.is_none() {
+            self.marks.remove(&key);
+        }
+        if before != after {
+            if let Some(lsn) = before {
+                self.pins.remove(&(lsn, Why::Mark, key));
+            }
+            if let Some(lsn) = after {
+                self.pins.insert((lsn, Why::Mark, key));
+            }
+        }
+    }
+    /// Everything of `key` before `before` is covered by `mark` and synced segments. Returns what must be written to
+    /// the write-ahead log, when the entries there could do harm to what came after them.
+    pub(super) fn covered(&mut self, key: LogKey, mark: LogMark, before: Lsn) -> Option<Mark> {
+        let state = self.logs.get_mut(&key)?;
+        let backwards = mark.end < state.mark.end
+            || mark.segments_synced < state.mark.segments_synced
+            || mark.start < state.mark.start;
+        state.mark = mark;
+        state.known = true;
+        state.covered = state.covered.max(before);
+        let covered = state.covered;
+        if let Some(pin) = state.pin.filter(|pin| *pin < covered) {
+            self.pins.remove(&(pin, Why::Entries, key));
+            state.pin = (covered < state.last).then_some(covered);
+            if let Some(pin) = state.pin {
+                self.pins.insert((pin, Why::Entries, key));
+            }
+        }
+        let mut newly = false;
+        if self.marks.contains_key(&key) {
+            self.change_marks(key, |marks| {
+                if let Some((start, end)) = marks.open.filter(|(start, _)| *start < covered) {
+                    newly = true;
+                    marks.marked = older(marks.marked, Some(start));
+                    marks.open = (covered < end).then_some((covered, end));
+                }
+            });
+        }
+        (newly || backwards).then_some(Mark { mark, covered })
+    }
+    /// A mark of `key` lies at `range` of the write-ahead log.
+    pub(super) fn mark_submitted(&mut self, key: LogKey, range: Range<Lsn>) {
+        self.change_marks(key, |marks| {
+            marks.marked = older(marks.marked, Some(range.start));
+        });
+    }
+    /// The log is no more; the entry that says so follows.
+    pub(super) fn remove(&mut self, key: LogKey) {
+        if let Some(LogState { pin: Some(pin), .. }) = self.logs.remove(&key) {
+            self.pins.remove(&(pin, Why::Entries, key));
+        }
+        self.change_marks(key, |marks| *marks = Marks::default());
+    }
+    pub(super) fn deletion_submitted(&mut self, key: LogKey, range: Range<Lsn>) {
+        let start = match self.deletions.get(&key) {
+            Some(earlier) => earlier.start,
+            None => range.start,
+        };
+        self.pins.insert((start, Why::Deleted, key));
+        let deletion = Deletion {
+            start,
+            gone: false,
+            writing: false,
+            checkpoints: 0,
+        };
+        self.deletions.insert(key, deletion);
+    }
+    pub(super) fn folder_gone(&mut self, key: LogKey) {
+        if let Some(deletion) = self.deletions.get_mut(&key) {
+            deletion.gone = true;
+        }
+    }
+    /// Start has removed all folders that don't belong to a log.
+    pub(super) fn all_folders_gone(&mut self) {
+        for deletion in self.deletions.values_mut() {
+            deletion.gone = true;
+        }
+    }
+    /// Whether the write-ahead log may still say that the log was deleted.
+    pub(super) fn deleted_lately(&self, key: LogKey) -> bool {
+        self.deletions.contains_key(&key)
+    }
+    /// The oldest place that is needed.
+    pub(super) fn oldest(&self) -> Option<Lsn> {
+        self.pins.first().map(|(lsn, ..)| *lsn)
+    }
+    /// Whether segments of some log must be synced before the write-ahead log isn't needed.
+    pub(super) fn any_entries(&self) -> bool {
+        self.logs.values().any(|state| state.pin.is_some())
+    }
+    /// The logs that need entries before `before`, oldest first.
+    pub(super) fn unsynced_before(&self, before: Lsn) -> Vec<LogKey> {
+        let needed = self.pins.iter().take_while(|(lsn, ..)| *lsn < before);
+        needed
+            .filter(|(_, why, _)| *why == Why::Entries)
+            .map(|(.., key)| *key)
+            .collect()
+    }
+    /// Whether a checkpoint would free something before `before`.
+    pub(super) fn unmarked_before(&self, before: Lsn) -> bool {
+        let mut needed = self.pins.iter().take_while(|(lsn, ..)| *lsn < before);
+        needed.any(|(_, why, key)| match why {
+            Why::Entries => false,
+            Why::Deleted => true,
+            // What isn't in a mark yet waits for its log, not for a checkpoint.
+            Why::Mark => self
+                .marks
+                .get(key)
+                .is_some_and(|m| older(m.marked, m.written).is_some()),
+        })
+    }
+    /// The table as it is now is being written.
+    pub(super) fn checkpoint_begun(&mut self) {
+        let keys: Vec<LogKey> = self.marks.keys().copied().collect();
+        for key in keys {
+            self.change_marks(key, |marks| marks.writing = marks.marked.take());
+        }
+        for deletion in self.deletions.values_mut() {
+            deletion.writing = deletion.gone;
+        }
+    }
+    pub(super) fn checkpoint_done(&mut self, written: bool) {
+        let keys: Vec<LogKey> = self.marks.keys().copied().collect();
+        for key in keys {
+            self.change_marks(key, |marks| {
+                let writing = marks.writing.take();
+                if written {
+                    marks.written = writing;
+                } else {
+                    marks.marked = older(marks.marked, writing);
+                }
+            });
+        }
+        let mut done = Vec::new();
+        for (key, deletion) in &mut self.deletions {
+            if written && deletion.writing {
+                deletion.checkpoints += 1;
+                if deletion.checkpoints == 2 {
+                    done.push(*key);
+                }
+            }
+            deletion.writing = false;
+        }
+        for key in done {
+            if let Some(deletion) = self.deletions.remove(&key) {
+                self.pins.remove(&(deletion.start, Why::Deleted, key));
+            }
+        }
+    }
+}
