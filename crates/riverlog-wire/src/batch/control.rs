@@ -4,6 +4,9 @@
 //! key: version i16 = 0, type i16        value of abort and commit: version i16 = 0, coordinator epoch i32
 //! ```
 
+#[cfg(test)]
+mod tests;
+
 use super::{BatchBuilder, RecordRef};
 use crate::compression::Compression;
 use crate::primitives::{DecodeError, Reader};

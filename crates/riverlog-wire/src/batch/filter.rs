@@ -1,5 +1,8 @@
 //! Leaving records out of a stored batch: compaction and erasure.
 
+#[cfg(test)]
+mod tests;
+
 use super::builder::{NO_TIMESTAMP, compressed};
 use super::encode::{Fields, append_record};
 use super::{Attributes, Batch, BatchError, BatchHeader, HEADER_LEN, RecordRef, TimestampType};

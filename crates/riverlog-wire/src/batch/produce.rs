@@ -1,5 +1,8 @@
 //! What a producer may send for one partition.
 
+#[cfg(test)]
+mod tests;
+
 use super::{Batch, BatchError, BatchHeader};
 use crate::{Offset, ProducerId, Sequence};
 

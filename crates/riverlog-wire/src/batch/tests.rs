@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -7,13 +5,13 @@ use proptest::sample::Index;
 use super::*;
 use crate::{ProducerEpoch, ProducerId, Sequence};
 
-const PLENTY: usize = 64 << 20;
+pub(super) const PLENTY: usize = 64 << 20;
 
 type OwnedHeaders = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 /// A record of its own bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Owned {
+pub(super) struct Owned {
     timestamp: i64,
     key: Option<Vec<u8>>,
     value: Option<Vec<u8>>,
@@ -49,7 +47,7 @@ impl Owned {
     }
 }
 
-fn plain(timestamp: i64, key: &str, value: &str) -> Owned {
+pub(super) fn plain(timestamp: i64, key: &str, value: &str) -> Owned {
     Owned {
         timestamp,
         key: Some(key.into()),
@@ -58,13 +56,13 @@ fn plain(timestamp: i64, key: &str, value: &str) -> Owned {
     }
 }
 
-fn built(codec: Compression, records: &[Owned]) -> Vec<u8> {
+pub(super) fn built(codec: Compression, records: &[Owned]) -> Vec<u8> {
     let mut builder = BatchBuilder::new(codec);
     records.iter().for_each(|r| r.push(&mut builder));
     builder.build()
 }
 
-fn three(codec: Compression) -> Vec<u8> {
+pub(super) fn three(codec: Compression) -> Vec<u8> {
     built(
         codec,
         &[
@@ -76,18 +74,18 @@ fn three(codec: Compression) -> Vec<u8> {
 }
 
 /// Sets a field and the CRC anew.
-fn with<const N: usize>(mut batch: Vec<u8>, at: usize, field: [u8; N]) -> Vec<u8> {
+pub(super) fn with<const N: usize>(mut batch: Vec<u8>, at: usize, field: [u8; N]) -> Vec<u8> {
     header::put(&mut batch, at, field);
     header::set_crc(&mut batch);
     batch
 }
 
-fn read(batch: &[u8]) -> Result<Vec<RecordView>, BatchError> {
+pub(super) fn read(batch: &[u8]) -> Result<Vec<RecordView>, BatchError> {
     let batch = Batch::parse(batch)?;
     batch.records(PLENTY)?.iter().collect()
 }
 
-fn offsets(batch: &[u8]) -> Vec<i64> {
+pub(super) fn offsets(batch: &[u8]) -> Vec<i64> {
     read(batch).unwrap().iter().map(|r| r.offset.0).collect()
 }
 
@@ -311,7 +309,7 @@ fn records_that_do_not_fit_their_header_are_refused() {
 }
 
 /// One batch of the given record bytes, count and last offset delta as told.
-fn raw(count: i32, last: i32, records: &[u8]) -> Vec<u8> {
+pub(super) fn raw(count: i32, last: i32, records: &[u8]) -> Vec<u8> {
     let bytes = [&three(Compression::None)[..HEADER_LEN], records].concat();
     let mut header = BatchHeader::parse(&bytes).unwrap();
     header.record_count = count;
@@ -438,207 +436,12 @@ fn a_batch_without_records_is_legal_in_a_log() {
     assert_eq!(read(&compressed), Ok(Vec::new()));
 }
 
-#[test]
-fn a_producers_batch_must_keep_the_rules() {
-    let good = built(Compression::Lz4, &[plain(1, "a", "b"), plain(2, "c", "d")]);
-    assert_eq!(validate_produce(&good).unwrap().bytes, good);
-    let refused = |bytes: Vec<u8>| validate_produce(&bytes).unwrap_err();
-
-    assert_eq!(refused(Vec::new()), ProduceError::Empty);
-    let extra = good.len();
-    assert_eq!(
-        refused([&good[..], &good].concat()),
-        ProduceError::MoreThanOne { extra }
-    );
-    assert_eq!(
-        refused([&good[..], &[0]].concat()),
-        ProduceError::MoreThanOne { extra: 1 }
-    );
-    assert!(matches!(
-        refused(good[..good.len() - 1].to_vec()),
-        ProduceError::Batch(BatchError::Short { .. })
-    ));
-    for magic in [0, 1, 3, -1] {
-        let mut old = good.clone();
-        old[header::MAGIC] = magic as u8;
-        assert_eq!(refused(old), BatchError::Magic(magic).into());
-    }
-    let mut shifted = good.clone();
-    set_base_offset(&mut shifted, Offset(55));
-    assert_eq!(refused(shifted), ProduceError::BaseOffset(Offset(55)));
-
-    for (at, value) in [
-        (header::RECORD_COUNT, 3),
-        (header::LAST_OFFSET_DELTA, 2),
-        (header::RECORD_COUNT, 0),
-        (header::LAST_OFFSET_DELTA, i32::MAX),
-    ] {
-        let bad = with(good.clone(), at, i32::to_be_bytes(value));
-        assert!(matches!(refused(bad), ProduceError::Count { .. }));
-    }
-    let empty = raw(0, 0, &[]);
-    assert!(matches!(refused(empty), ProduceError::Count { .. }));
-    let control = with(good.clone(), header::ATTRIBUTES, [0, 0x23]);
-    assert_eq!(refused(control), ProduceError::Control);
-    let codec = with(good.clone(), header::ATTRIBUTES, [0, 0x05]);
-    assert_eq!(refused(codec), ProduceError::Codec(5));
-    let transactional = with(good.clone(), header::ATTRIBUTES, [0, 0x13]);
-    assert!(matches!(
-        refused(transactional),
-        ProduceError::Producer { .. }
-    ));
-    let unnumbered = with(good.clone(), header::PRODUCER_ID, 9_i64.to_be_bytes());
-    assert!(matches!(refused(unnumbered), ProduceError::Producer { .. }));
-}
-
-#[test]
-fn damage_on_the_way_is_told_from_a_batch_made_wrong() {
-    // A sign bit flipped in the count: both the CRC and the count are wrong, and sending again helps.
-    let mut flipped = three(Compression::None);
-    flipped[header::RECORD_COUNT] ^= 0x80;
-    assert!(matches!(
-        validate_produce(&flipped),
-        Err(ProduceError::Batch(BatchError::Crc { .. }))
-    ));
-    header::set_crc(&mut flipped);
-    assert!(matches!(
-        validate_produce(&flipped),
-        Err(ProduceError::Batch(BatchError::Field { .. }))
-    ));
-}
-
-#[test]
-fn transaction_markers_read_back() {
-    for committed in [true, false] {
-        let marker = EndTxnMarker {
-            committed,
-            coordinator_epoch: 12,
-        };
-        let bytes = marker.batch(ProducerId(5), ProducerEpoch(3), 1000);
-        let batch = Batch::parse(&bytes).unwrap();
-        batch.check_crc().unwrap();
-        assert!(batch.header.attributes.is_control());
-        assert!(batch.header.attributes.is_transactional());
-        assert_eq!(batch.header.base_sequence, Sequence::NONE);
-        assert_eq!(validate_produce(&bytes).unwrap_err(), ProduceError::Control);
-        let records = batch.records(PLENTY).unwrap();
-        let record = records.iter_refs().next().unwrap().unwrap();
-        assert_eq!(EndTxnMarker::of(&record), Ok(Some(marker)));
-        assert_eq!(
-            ControlType::parse(record.key.unwrap()),
-            Ok(marker.control_type())
-        );
-    }
-}
-
-#[test]
-fn control_records_of_other_kinds_are_no_markers() {
-    for id in -1..9 {
-        let kind = ControlType::from_id(id);
-        assert_eq!(kind.id(), id);
-        assert_eq!(ControlType::parse(&kind.key()), Ok(kind));
-        let is_marker = id == 0 || id == 1;
-        let marker = EndTxnMarker::parse(Some(&kind.key()), Some(&[0, 0, 0, 0, 0, 9]));
-        assert_eq!(marker.map(|m| m.is_some()), Ok(is_marker));
-    }
-    // A later version appends fields.
-    let later = EndTxnMarker::parse(Some(&[0, 1, 0, 1, 7]), Some(&[0, 1, 0, 0, 0, 9, 7]));
-    assert_eq!(later.unwrap().unwrap().coordinator_epoch, 9);
-    assert!(ControlType::parse(&[0, 0, 0]).is_err());
-    assert!(ControlType::parse(&[0xff, 0xff, 0, 0]).is_err());
-    assert!(EndTxnMarker::parse(None, None).is_err());
-    assert!(EndTxnMarker::parse(Some(&[0, 0, 0, 1]), Some(&[0, 0, 0])).is_err());
-}
-
-#[test]
-fn a_filtered_batch_keeps_everything_but_the_records() {
-    for codec in Compression::ALL {
-        let mut bytes = three(codec);
-        set_base_offset(&mut bytes, Offset(100));
-        set_leader_epoch(&mut bytes, LeaderEpoch(4));
-        let batch = Batch::parse(&bytes).unwrap();
-        assert_eq!(filter(&batch, PLENTY, None, |_| true), Ok(Filtered::Same));
-
-        let Ok(Filtered::Batch(kept)) = filter(&batch, PLENTY, None, |r| r.key != Some(b"b"))
-        else {
-            panic!("two records stay");
-        };
-        let new = Batch::parse(&kept).unwrap();
-        new.check_crc().unwrap();
-        assert_eq!(offsets(&kept), [100, 102]);
-        assert_eq!(new.header.last_offset(), Offset(102));
-        assert_eq!(new.header.leader_epoch, LeaderEpoch(4));
-        assert_eq!(new.header.attributes, batch.header.attributes);
-        assert_eq!(new.header.max_timestamp, 1000);
-        assert_eq!(new.header.record_count, 2);
-        let times: Vec<_> = read(&kept).unwrap().iter().map(|r| r.timestamp).collect();
-        assert_eq!(times, [1000, 900]);
-
-        let Ok(Filtered::Batch(last)) = filter(&new, PLENTY, None, |r| r.offset == Offset(102))
-        else {
-            panic!("one record stays");
-        };
-        assert_eq!(offsets(&last), [102]);
-        assert_eq!(read(&last).unwrap()[0].timestamp, 900);
-
-        let Ok(Filtered::Empty(empty)) = filter(&new, PLENTY, Some(5), |_| false) else {
-            panic!("none stays");
-        };
-        let header = Batch::parse(&empty).unwrap().header;
-        assert_eq!(empty.len(), HEADER_LEN);
-        assert_eq!(
-            (header.record_count, header.next_offset()),
-            (0, Offset(103))
-        );
-        assert_eq!(header.attributes.compression(), Some(Compression::None));
-        assert_eq!(read(&empty), Ok(Vec::new()));
-        let empty = Batch::parse(&empty).unwrap();
-        assert_eq!(filter(&empty, PLENTY, None, |_| true), Ok(Filtered::Same));
-    }
-}
-
-#[test]
-fn a_delete_horizon_is_set_once_and_keeps_the_timestamps() {
-    let bytes = three(Compression::None);
-    let batch = Batch::parse(&bytes).unwrap();
-    assert_eq!(batch.header.delete_horizon_ms(), None);
-    let Ok(Filtered::Batch(marked)) = filter(&batch, PLENTY, Some(50_000), |_| true) else {
-        panic!("the horizon is new");
-    };
-    let new = Batch::parse(&marked).unwrap();
-    assert_eq!(new.header.delete_horizon_ms(), Some(50_000));
-    assert_eq!(read(&marked), read(&bytes));
-    assert_eq!(
-        filter(&new, PLENTY, Some(60_000), |_| true),
-        Ok(Filtered::Same)
-    );
-    let Ok(Filtered::Batch(fewer)) = filter(&new, PLENTY, Some(60_000), |r| r.offset_delta > 0)
-    else {
-        panic!("two records stay");
-    };
-    let header = Batch::parse(&fewer).unwrap().header;
-    assert_eq!(header.delete_horizon_ms(), Some(50_000));
-    assert_eq!(read(&fewer).unwrap()[..], read(&bytes).unwrap()[1..]);
-}
-
-#[test]
-fn a_filtered_batch_with_append_time_keeps_its_time() {
-    let mut bytes = three(Compression::None);
-    set_log_append_time(&mut bytes, 5000);
-    let batch = Batch::parse(&bytes).unwrap();
-    let Ok(Filtered::Batch(kept)) = filter(&batch, PLENTY, None, |r| r.offset_delta == 1) else {
-        panic!("one record stays");
-    };
-    assert_eq!(read(&kept).unwrap()[0].timestamp, 5000);
-    assert_eq!(BatchHeader::parse(&kept).unwrap().max_timestamp, 5000);
-}
-
-fn some_bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
+pub(super) fn some_bytes(max: usize) -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..max)
 }
 
 prop_compose! {
-    fn a_record()(
+    pub(super) fn a_record()(
         timestamp in prop_oneof![Just(-1), 0..i64::MAX, 1_700_000_000_000..1_700_000_100_000_i64],
         key in proptest::option::of(some_bytes(20)),
         value in proptest::option::of(some_bytes(300)),
@@ -651,7 +454,7 @@ prop_compose! {
     }
 }
 
-fn a_codec() -> impl Strategy<Value = Compression> {
+pub(super) fn a_codec() -> impl Strategy<Value = Compression> {
     proptest::sample::select(&Compression::ALL[..])
 }
 
@@ -666,26 +469,6 @@ proptest! {
         let again: Vec<_> = views.iter().map(Owned::of).collect();
         prop_assert_eq!(&again, &records);
         prop_assert!(views.iter().enumerate().all(|(i, r)| r.offset == Offset(i as i64)));
-    }
-
-    #[test]
-    fn a_filter_keeps_what_it_is_told(
-        codec in a_codec(),
-        records in proptest::collection::vec(a_record(), 1..20),
-        keep in any::<u32>(),
-        horizon in proptest::option::of(0..i64::MAX),
-    ) {
-        let bytes = built(codec, &records);
-        let batch = Batch::parse(&bytes).unwrap();
-        let wanted = |delta: i64| keep >> delta & 1 == 1;
-        let all: BTreeMap<_, _> = read(&bytes).unwrap().into_iter().map(|r| (r.offset.0, r)).collect();
-        let expected: Vec<_> = all.into_iter().filter(|(o, _)| wanted(*o)).map(|(_, r)| r).collect();
-        let kept = match filter(&batch, PLENTY, horizon, |r| wanted(r.offset.0)).unwrap() {
-            Filtered::Same => bytes.clone(),
-            Filtered::Batch(b) | Filtered::Empty(b) => b,
-        };
-        Batch::parse(&kept).unwrap().check_crc().unwrap();
-        prop_assert_eq!(read(&kept).unwrap(), expected);
     }
 
     #[test]
