@@ -3,6 +3,8 @@
 //! Classic groups (KIP-62, 345, 394, 429, 559, 800, 814) and the consumer protocol (KIP-848), which the embedded library
 //! uses too: the broker assigns, and only what must move moves. Records are Kafka's own, so that its tools read them.
 
+pub mod records;
+
 use std::time::Duration;
 
 use bytes::Bytes;
