@@ -3,14 +3,23 @@
 //! Classic groups (KIP-62, 345, 394, 429, 559, 800, 814) and the consumer protocol (KIP-848), which the embedded library
 //! uses too: the broker assigns, and only what must move moves. Records are Kafka's own, so that its tools read them.
 
+mod assign;
+mod classic;
+mod consumer;
+mod effects;
+mod offsets;
+mod pattern;
 pub mod records;
+mod shard;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
 
-use crate::Now;
+pub use shard::GroupShard;
 
 /// Names an answer that the host owes; chosen by the host, unique among the open ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,10 +60,7 @@ pub struct Answer {
 
 /// A change that a fail-over may forget. Made by `decide`, given back to [`GroupShard::soft`].
 #[derive(Clone, Debug)]
-pub struct Soft(pub(crate) SoftChange);
-
-#[derive(Clone, Debug)]
-pub(crate) enum SoftChange {}
+pub struct Soft(effects::SoftChange);
 
 /// What groups need to know of topics.
 pub trait Topics {
@@ -377,84 +383,6 @@ pub struct MemberDescription {
     pub assigned: Vec<(TopicId, Vec<i32>)>,
     /// Consumer protocol: what it shall hold.
     pub target: Vec<(TopicId, Vec<i32>)>,
-}
-
-/// The groups of one partition of `__consumer_offsets`.
-#[derive(Debug)]
-pub struct GroupShard {
-    _private: (),
-}
-
-impl GroupShard {
-    /// An empty shard; feed it the partition's records by [`GroupShard::apply`], then call [`GroupShard::loaded`].
-    pub fn new(settings: GroupSettings) -> GroupShard {
-        todo!("{settings:?}")
-    }
-    /// All records have been applied: members get a fresh session from `now` on.
-    pub fn loaded(&mut self, now: Now) {
-        todo!("{now:?}")
-    }
-    /// Decides a command. Randomness is part of the command.
-    pub fn decide(
-        &self,
-        command: GroupCommand,
-        token: Token,
-        topics: &dyn Topics,
-        now: Now,
-    ) -> Decision {
-        todo!("{command:?} {token:?} {} {now:?}", topics.names().len())
-    }
-    /// What time brings: sessions that end, rebalances that complete, offsets that expire. Call it at
-    /// [`GroupShard::next_deadline`], and after each decision that was performed.
-    pub fn decide_timers(&self, topics: &dyn Topics, now: Now) -> Decision {
-        todo!("{} {now:?}", topics.names().len())
-    }
-    /// Topics were made, grown or deleted: assignments and offsets follow.
-    pub fn decide_topics_changed(&self, topics: &dyn Topics, now: Now) -> Decision {
-        todo!("{} {now:?}", topics.names().len())
-    }
-    /// A record was appended at `at`. Unknown or damaged records are skipped.
-    pub fn apply(&mut self, key: &[u8], value: Option<&[u8]>, at: Offset, now: Now) {
-        todo!("{key:?} {value:?} {at} {now:?}")
-    }
-    /// Performs a soft change of a decision of this shard.
-    pub fn soft(&mut self, change: Soft) {
-        let Soft(change) = change;
-        match change {}
-    }
-    /// When [`GroupShard::decide_timers`] has something to do, on the monotonic clock.
-    pub fn next_deadline(&self) -> Option<Duration> {
-        todo!()
-    }
-    /// While appends lag, nobody is expired: sessions are extended to at least `until`.
-    pub fn hold_sessions(&mut self, until: Duration) {
-        todo!("{until:?}")
-    }
-    /// Committed offsets (durable ones are the host's to wait for: the second value is the position that must be durable).
-    /// `None` for all of a group's partitions.
-    pub fn offsets(
-        &self,
-        group: &str,
-        partitions: Option<&[TopicPartition]>,
-        member: Option<(&str, i32)>,
-    ) -> (
-        Result<Vec<(TopicPartition, Option<CommittedOffset>)>, ErrorCode>,
-        Offset,
-    ) {
-        todo!("{group} {partitions:?} {member:?}")
-    }
-    /// All groups, in order of name.
-    pub fn groups(&self) -> Vec<GroupDescription> {
-        todo!()
-    }
-    /// One group; `None` when there is none of that name.
-    pub fn describe(&self, group: &str) -> Option<GroupDescription> {
-        todo!("{group}")
-    }
-    /// The least committed offset of a partition over all groups that have one there (for bounded partitions).
-    pub fn least_committed(&self, topic: &str, partition: i32) -> Option<Offset> {
-        todo!("{topic} {partition}")
-    }
 }
 
 /// Which partition of `__consumer_offsets` (or of `__transaction_state`) keeps `name`: Java's string hash, made

@@ -481,15 +481,15 @@ fn record() -> impl Strategy<Value = Record> {
             .prop_map(|((group, member), v)| Record::CurrentMember {
                 group,
                 member,
-                value: v.map(
-                    |(epoch, previous_epoch, state, assigned, revoking)| CurrentMemberValue {
+                value: v.map(|(epoch, previous_epoch, state, assigned, revoking)| {
+                    CurrentMemberValue {
                         epoch,
                         previous_epoch,
                         state,
                         assigned,
-                        revoking
+                        revoking,
                     }
-                )
+                })
             }),
     ]
 }
