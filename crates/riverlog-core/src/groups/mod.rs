@@ -134,6 +134,9 @@ pub struct CommittedOffset {
     pub expire_timestamp: Option<i64>,
 }
 
+/// What OffsetFetch answers: partitions in the order asked, `None` where nothing was ever committed.
+pub type FetchedOffsets = Vec<(TopicPartition, Option<CommittedOffset>)>;
+
 /// A command to a group.
 #[derive(Clone, Debug)]
 pub enum GroupCommand {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, TopicId};
 
 use super::records::{OffsetValue, Record};
-use super::{CommittedOffset, GroupSettings, TopicPartition, Topics};
+use super::{CommittedOffset, FetchedOffsets, GroupSettings, TopicPartition, Topics};
 use crate::Now;
 
 /// A commit as kept in memory.
@@ -138,10 +138,7 @@ impl Offsets {
     }
 
     /// What OffsetFetch answers, and the position that must be durable first.
-    pub(super) fn fetch(
-        &self,
-        wanted: Option<&[TopicPartition]>,
-    ) -> (Vec<(TopicPartition, Option<CommittedOffset>)>, Offset) {
+    pub(super) fn fetch(&self, wanted: Option<&[TopicPartition]>) -> (FetchedOffsets, Offset) {
         let mut after = self.removed_at;
         let Some(wanted) = wanted else {
             let all = self

@@ -16,7 +16,7 @@ use super::effects::{Out, SoftChange};
 use super::offsets::{self, Index, Offsets};
 use super::records::{OffsetValue, Record};
 use super::{
-    Answer, CommittedOffset, ConsumerHeartbeatAnswer, Decision, GroupAnswer, GroupCommand,
+    Answer, ConsumerHeartbeatAnswer, Decision, FetchedOffsets, GroupAnswer, GroupCommand,
     GroupDescription, GroupSettings, Join, Soft, Sync, Token, TopicPartition, Topics,
 };
 use crate::Now;
@@ -633,10 +633,7 @@ impl GroupShard {
         group: &str,
         partitions: Option<&[TopicPartition]>,
         member: Option<(&str, i32)>,
-    ) -> (
-        Result<Vec<(TopicPartition, Option<CommittedOffset>)>, ErrorCode>,
-        Offset,
-    ) {
+    ) -> (Result<FetchedOffsets, ErrorCode>, Offset) {
         let Some(group) = self.groups.get(group) else {
             let nothing = partitions.unwrap_or_default();
             let nothing = nothing.iter().map(|p| (p.clone(), None)).collect();
