@@ -22,6 +22,7 @@ pub use document::markdown;
 pub use standing::{Standing, standing};
 pub use topic::TopicConfig;
 pub use values::BrokerValues;
+pub(crate) use values::items;
 
 /// What a key belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -153,6 +154,25 @@ impl Key {
     /// Whether its value is never shown.
     pub fn sensitive(&self) -> bool {
         self.kind == Kind::Password
+    }
+
+    /// A checked value as it is stored and shown: without blanks around it, `true` and `false` in small letters,
+    /// lists without repetition.
+    pub fn normal(&self, value: &str) -> String {
+        match self.kind {
+            Kind::Bool => value.trim().to_ascii_lowercase(),
+            Kind::List(_) => {
+                let mut list: Vec<&str> = Vec::new();
+                for item in items(value) {
+                    if !list.contains(&item) {
+                        list.push(item);
+                    }
+                }
+                list.join(",")
+            }
+            Kind::Password => value.to_owned(),
+            _ => value.trim().to_owned(),
+        }
     }
 
     /// Checks one value.

@@ -1,12 +1,21 @@
 //! Cluster metadata: the image that every node answers from, the records that change it, and the controller that decides them.
 
+mod decide;
+mod features;
+mod image;
+mod record;
+
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, TopicId};
+use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, TopicId};
 
-use crate::Now;
+pub use decide::decide;
+pub use features::{Feature, SUPPORTED};
+pub use image::MetadataImage;
 
 /// A tenant; every key of metadata carries one. The only one so far is [`Tenant::DEFAULT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -15,29 +24,6 @@ pub struct Tenant(pub u32);
 impl Tenant {
     /// The tenant of everyone who didn't say.
     pub const DEFAULT: Tenant = Tenant(0);
-}
-
-/// Everything that is committed, at one position of the metadata log. Cheap to clone.
-#[derive(Clone, Debug, Default)]
-pub struct MetadataImage {
-    /// Position in the metadata log (exclusive); answers never go back behind it.
-    pub position: Offset,
-    /// Drawn when the cluster was formed, in Kafka's base64 form.
-    pub cluster_id: String,
-    /// Topics by id.
-    pub topics: BTreeMap<TopicId, Arc<TopicImage>>,
-    /// Names, and aliases, to ids.
-    pub names: BTreeMap<(Tenant, String), TopicId>,
-    /// Registered nodes.
-    pub brokers: BTreeMap<BrokerId, BrokerImage>,
-    /// Dynamic broker configs: `None` for the cluster-wide default.
-    pub broker_configs: BTreeMap<Option<BrokerId>, BTreeMap<String, String>>,
-    /// Group configs.
-    pub group_configs: BTreeMap<String, BTreeMap<String, String>>,
-    /// Finalized feature levels.
-    pub features: BTreeMap<String, i16>,
-    /// The first producer id that has not been handed to a node.
-    pub next_producer_id: i64,
 }
 
 /// One topic.
@@ -85,35 +71,6 @@ pub struct BrokerImage {
     pub rack: Option<String>,
     /// Not to be given leaderships.
     pub fenced: bool,
-}
-
-impl MetadataImage {
-    /// A topic by name, for the default tenant.
-    pub fn topic(&self, name: &str) -> Option<&Arc<TopicImage>> {
-        let id = self.names.get(&(Tenant::DEFAULT, name.to_owned()))?;
-        self.topics.get(id)
-    }
-    /// Applies a record of the metadata log at `position` (exclusive end). Can't fail: unknown kinds of a known version are skipped.
-    pub fn apply(&mut self, record: &MetadataRecord, position: Offset) {
-        todo!("{record:?} {position}")
-    }
-}
-
-impl crate::groups::Topics for MetadataImage {
-    fn by_name(&self, name: &str) -> Option<(TopicId, i32)> {
-        let topic = self.topic(name)?;
-        Some((topic.id, i32::try_from(topic.partitions.len()).ok()?))
-    }
-    fn name_of(&self, id: TopicId) -> Option<&str> {
-        self.topics.get(&id).map(|t| t.name.as_str())
-    }
-    fn names(&self) -> Vec<&str> {
-        self.names
-            .keys()
-            .filter(|(t, _)| *t == Tenant::DEFAULT)
-            .map(|(_, n)| n.as_str())
-            .collect()
-    }
 }
 
 /// A change of metadata, as stored (`docs/format/metadata.md`: kind, version, fields with tags, so that a later release can add to it).
@@ -183,17 +140,6 @@ pub enum Resource {
     Group(String),
 }
 
-impl MetadataRecord {
-    /// As stored.
-    pub fn encode(&self) -> Bytes {
-        todo!()
-    }
-    /// From storage; `Ok(None)` for a kind of a newer release that may be skipped.
-    pub fn decode(bytes: &[u8]) -> Result<Option<MetadataRecord>, MetadataError> {
-        todo!("{bytes:?}")
-    }
-}
-
 /// A metadata record that can't be read.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
@@ -230,7 +176,7 @@ pub enum AdminCommand {
     /// CreatePartitions.
     CreatePartitions {
         /// Topic name, new total, assignments of the new ones when given.
-        topics: Vec<(String, i32, Option<Vec<Vec<BrokerId>>>)>,
+        topics: Vec<MorePartitions>,
         /// Only say what would happen.
         validate_only: bool,
     },
@@ -261,6 +207,9 @@ pub enum AdminCommand {
         broker: BrokerId,
     },
 }
+
+/// Topic name, new total, assignments of the new partitions when given.
+pub type MorePartitions = (String, i32, Option<Vec<Vec<BrokerId>>>);
 
 /// A topic by name or by id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -358,14 +307,4 @@ pub struct ControllerSettings {
     pub node_configs: BTreeMap<String, String>,
     /// Largest number of partitions one request may make.
     pub max_partitions_per_request: usize,
-}
-
-/// Decides a command against an image: records to append as one batch, and the answer for when they are committed. Never changes anything.
-pub fn decide(
-    image: &MetadataImage,
-    settings: &ControllerSettings,
-    command: &AdminCommand,
-    now: Now,
-) -> (Vec<MetadataRecord>, AdminAnswer) {
-    todo!("{image:?} {settings:?} {command:?} {now:?}")
 }

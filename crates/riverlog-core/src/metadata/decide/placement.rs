@@ -1,0 +1,161 @@
+//! Which brokers get the replicas of a partition.
+
+use std::collections::BTreeSet;
+
+use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, TopicId};
+
+use super::{Refusal, refuse};
+use crate::metadata::{ControllerSettings, MetadataImage, PartitionImage};
+
+/// The replicas of a topic that doesn't say: `default.replication.factor`, else one for each registered node, at most 3.
+pub(super) fn default_replication_factor(
+    image: &MetadataImage,
+    settings: &ControllerSettings,
+) -> i16 {
+    settings
+        .replication_factor
+        .unwrap_or_else(|| i16::try_from(image.brokers.len().clamp(1, 3)).unwrap_or(3))
+}
+
+/// Places partitions round-robin over the brokers.
+#[derive(Debug)]
+pub(super) struct Placement {
+    brokers: Vec<BrokerId>,
+    active: Vec<BrokerId>,
+    replicas: usize,
+    start: usize,
+}
+
+impl Placement {
+    /// For `replication_factor` (1 or more) replicas of each partition of a topic.
+    pub(super) fn new(
+        image: &MetadataImage,
+        topic: TopicId,
+        replication_factor: i16,
+    ) -> Result<Placement, Refusal> {
+        let registered: Vec<BrokerId> = image.brokers.keys().copied().collect();
+        let active: Vec<BrokerId> = image
+            .brokers
+            .values()
+            .filter(|b| !b.fenced)
+            .map(|b| b.id)
+            .collect();
+        let replicas = usize::try_from(replication_factor).unwrap_or(0);
+        if replicas > registered.len() {
+            return refuse(
+                ErrorCode::INVALID_REPLICATION_FACTOR,
+                format!(
+                    "replication factor {replication_factor} needs as many brokers, {} are registered; ask for fewer replicas or start more brokers",
+                    registered.len()
+                ),
+            );
+        }
+        if active.is_empty() {
+            return refuse(
+                ErrorCode::INVALID_REPLICATION_FACTOR,
+                "all registered brokers are fenced; wait until one is back",
+            );
+        }
+        let brokers = if replicas <= active.len() {
+            active.clone()
+        } else {
+            registered
+        };
+        Ok(Placement {
+            // Topics of one partition would all be led by the same broker if every topic began with the first one.
+            start: usize::from(topic.0.last().copied().unwrap_or(0)) % brokers.len().max(1),
+            brokers,
+            active,
+            replicas,
+        })
+    }
+
+    /// Partition `index` of the topic.
+    pub(super) fn partition(&self, index: usize) -> PartitionImage {
+        let n = self.brokers.len();
+        let first = (self.start + index) % n;
+        // Each time around, the followers shift by one, so that a broker's load falls on all others when it is gone.
+        let shift = index / n;
+        let replicas: Vec<BrokerId> = (0..self.replicas)
+            .map(|r| match r {
+                0 => first,
+                _ => (first + 1 + (shift + r - 1) % (n - 1)) % n,
+            })
+            .filter_map(|at| self.brokers.get(at).copied())
+            .collect();
+        self.of(replicas)
+    }
+
+    fn of(&self, replicas: Vec<BrokerId>) -> PartitionImage {
+        let isr: Vec<BrokerId> = replicas
+            .iter()
+            .copied()
+            .filter(|b| self.active.contains(b))
+            .collect();
+        match isr.first() {
+            Some(leader) => new_partition(replicas, isr.clone(), Some(*leader)),
+            // All its replicas are fenced: nobody leads until one is back, and any of them may, since the log is empty.
+            None => new_partition(replicas.clone(), replicas, None),
+        }
+    }
+}
+
+fn new_partition(
+    replicas: Vec<BrokerId>,
+    isr: Vec<BrokerId>,
+    leader: Option<BrokerId>,
+) -> PartitionImage {
+    PartitionImage {
+        replicas,
+        isr,
+        leader,
+        leader_epoch: LeaderEpoch(0),
+        partition_epoch: 0,
+    }
+}
+
+/// A partition with the replicas that the client chose. `replicas_of_others`: how many each other partition has, once that is
+/// known.
+pub(super) fn assigned(
+    image: &MetadataImage,
+    replicas: &[BrokerId],
+    replicas_of_others: Option<usize>,
+) -> Result<PartitionImage, Refusal> {
+    let bad = |message: String| refuse(ErrorCode::INVALID_REPLICA_ASSIGNMENT, message);
+    if replicas.is_empty() {
+        return bad(
+            "an assignment without replicas; name at least one broker for each partition"
+                .to_owned(),
+        );
+    }
+    let mut seen = BTreeSet::new();
+    for broker in replicas {
+        if !image.brokers.contains_key(broker) {
+            return bad(format!(
+                "the assignment names broker {broker}, which isn't registered"
+            ));
+        }
+        if !seen.insert(*broker) {
+            return bad(format!(
+                "the assignment names broker {broker} twice for one partition"
+            ));
+        }
+    }
+    if let Some(others) = replicas_of_others.filter(|n| *n != replicas.len()) {
+        return bad(format!(
+            "the assignment gives a partition {} replicas, but others have {others}; give each the same number",
+            replicas.len()
+        ));
+    }
+    let isr: Vec<BrokerId> = replicas
+        .iter()
+        .copied()
+        .filter(|id| image.brokers.get(id).is_some_and(|b| !b.fenced))
+        .collect();
+    let Some(leader) = isr.first().copied() else {
+        return bad(format!(
+            "all brokers of the assignment {replicas:?} are fenced; name one that is up"
+        ));
+    };
+    Ok(new_partition(replicas.to_vec(), isr, Some(leader)))
+}
