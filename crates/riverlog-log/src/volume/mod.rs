@@ -12,7 +12,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use riverlog_wire::{Offset, PartitionIndex, TopicId};
@@ -21,7 +21,7 @@ use self::files::{CLEAN, Files};
 use self::table::{LogState, Table};
 use crate::disk::failed;
 use crate::log::{Log, LogSettings};
-use crate::wal::{FlushError, Lsn, SyncedEnds, Wal, WalEntry};
+use crate::wal::{FlushError, Lsn, Wal, WalEntry};
 use crate::{Disk, DiskError};
 
 /// Which log. Its folder is `<topic id>/<partition>`.
@@ -107,7 +107,8 @@ pub struct Volume {
     /// Locked before the write-ahead log's own state.
     table: Mutex<Table>,
     recovery: Mutex<Recovery>,
-    flush: Mutex<FlushState>,
+    /// The host has a [`Flush`].
+    flushing: AtomicBool,
     /// Sequence of the last checkpoint; held while one is written.
     checkpoint: Mutex<u64>,
     tail_bytes: AtomicUsize,
@@ -144,13 +145,6 @@ struct Handed {
     entries: Vec<(Lsn, WalEntry)>,
 }
 
-#[derive(Debug, Default)]
-struct FlushState {
-    running: bool,
-    /// Ends that a flush inside the volume made durable, for the next one of the host.
-    undelivered: SyncedEnds,
-}
-
 /// A group commit to be run by the host, without locks of partitions. At most one exists at a time.
 #[derive(Debug)]
 pub struct Flush {
@@ -180,12 +174,12 @@ pub struct Synced {
 impl Flush {
     /// One vectored write and one sync for each group; one group, but where a file of the write-ahead log ends.
     pub fn run(self) -> FlushDone {
-        let mut synced = std::mem::take(&mut self.volume.flush.lock().undelivered);
-        let error = match self.volume.run_flush(&mut synced) {
+        let error = match self.volume.run_flush() {
             // Nothing to report: there is no flush to take until segments have been synced, see `wants_sync`.
             Ok(()) | Err(FlushError::Full) => None,
             Err(FlushError::Disk(error)) => Some(error),
         };
+        let synced = self.volume.wal.take_synced();
         let synced = synced.into_iter().map(|(key, to)| Synced { key, to });
         FlushDone {
             synced: synced.collect(),
@@ -196,7 +190,7 @@ impl Flush {
 
 impl Drop for Flush {
     fn drop(&mut self) {
-        self.volume.flush.lock().running = false;
+        self.volume.flushing.store(false, Ordering::Release);
     }
 }
 
@@ -296,19 +290,16 @@ impl Volume {
     /// A flush to run, when entries are queued and none is running. `None` also while the write-ahead log is full
     /// ([`Volume::wants_sync`] says what to do then), and after it has failed.
     pub fn take_flush(self: &Arc<Self>) -> Option<Flush> {
-        let mut flush = self.flush.lock();
-        let wanted = self.wal.wants_flush() || !flush.undelivered.is_empty();
-        if flush.running || !wanted {
+        if !self.wal.wants_flush() || self.flushing.swap(true, Ordering::AcqRel) {
             return None;
         }
-        flush.running = true;
         Some(Flush {
             volume: self.clone(),
         })
     }
-    fn run_flush(&self, synced: &mut SyncedEnds) -> Result<(), FlushError> {
+    fn run_flush(&self) -> Result<(), FlushError> {
         self.files.will_change().map_err(failed("remove", CLEAN))?;
-        self.wal.flush(synced).map(drop)
+        self.wal.flush().map(drop)
     }
     /// Bytes that wait in memory for a flush, or are in one.
     pub fn queued_bytes(&self) -> usize {
@@ -455,17 +446,13 @@ impl Volume {
     pub(crate) fn durable(&self) -> Lsn {
         self.wal.durable()
     }
-    /// Flushes the write-ahead log until `until` is durable. Waits for the disk. An error of a full disk also when the
+    /// Flushes the write-ahead log until `until` is durable; the host hears of the ends from its next [`Flush`]. Waits for the disk. An error of a full disk also when the
     /// write-ahead log has no room.
     pub(crate) fn make_durable(&self, until: Lsn) -> Result<(), DiskError> {
         if self.wal.durable() >= until {
             return Ok(());
         }
-        let mut synced = SyncedEnds::new();
-        let result = self.run_flush(&mut synced);
-        // In order of time: what a flush of the host reports next is newer.
-        self.flush.lock().undelivered.append(&mut synced);
-        result.map_err(|error| match error {
+        self.run_flush().map_err(|error| match error {
             FlushError::Disk(error) => error,
             FlushError::Full => full("wal", "it is full until the oldest segments are synced"),
         })

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use parking_lot::Mutex;
 use riverlog_wire::TopicId;
@@ -11,7 +11,7 @@ use riverlog_wire::TopicId;
 use super::checkpoint::{self, Checkpoint, FORMAT, Format, Head};
 use super::files::{CLEAN, Files};
 use super::table::{LogState, Table};
-use super::{FlushState, LogKey, OpenError, Recovery, Volume, VolumeSettings};
+use super::{LogKey, OpenError, Recovery, Volume, VolumeSettings};
 use crate::disk::failed;
 use crate::wal::{Lsn, Mark, Recovered, Wal, WalEntry, WalSettings, WalStart};
 use crate::{Disk, DiskError, OpenMode};
@@ -212,7 +212,7 @@ pub(super) fn open(
             leftovers,
         }),
         table: Mutex::new(table),
-        flush: Mutex::new(FlushState::default()),
+        flushing: AtomicBool::new(false),
         checkpoint: Mutex::new(sequence),
         tail_bytes: AtomicUsize::new(0),
         _lock: lock,

@@ -153,6 +153,8 @@ struct State {
     ring: Ring,
     queue: VecDeque<(Lsn, Logged)>,
     queued_bytes: usize,
+    /// Ends that became durable and that nobody has asked for yet.
+    synced: SyncedEnds,
     submitted: Lsn,
     durable: Lsn,
     released: Lsn,
@@ -197,7 +199,7 @@ impl Wal {
             wal.group(&state, 0)
         };
         if let Some(first) = first {
-            wal.write(&first, &mut SyncedEnds::new())?;
+            wal.write(&first)?;
         }
         Ok(wal)
     }
@@ -298,6 +300,7 @@ impl Wal {
                 },
                 queue: VecDeque::new(),
                 queued_bytes: 0,
+                synced: SyncedEnds::new(),
                 submitted: end,
                 durable: end,
                 released,
@@ -337,10 +340,15 @@ impl Wal {
     pub(crate) fn queued(&self) -> usize {
         self.state.lock().queued_bytes
     }
-    /// Whether a flush has something to do and could do it.
+    /// Whether a flush has something to do and could do it, or something to tell.
     pub(crate) fn wants_flush(&self) -> bool {
         let state = self.state.lock();
-        !state.queue.is_empty() && !state.blocked && state.failed.is_none()
+        let could = !state.queue.is_empty() && !state.blocked && state.failed.is_none();
+        could || !state.synced.is_empty()
+    }
+    /// The durable ends of logs that have moved since the last call, by all flushes together.
+    pub(crate) fn take_synced(&self) -> SyncedEnds {
+        std::mem::take(&mut self.state.lock().synced)
     }
     /// Everything before this place survives a power cut.
     pub(crate) fn durable(&self) -> Lsn {
@@ -368,10 +376,10 @@ impl Wal {
         self.state.lock().failed.clone()
     }
     /// Writes what is queued: for each group one vectored write and one sync (the host runs it on its own thread,
-    /// without locks of partitions). Returns the new durable place; `synced` gets the ends that became durable, after an error too.
+    /// without locks of partitions). Returns the new durable place; see also [`Wal::take_synced`], after an error too.
     /// `Full`: the oldest part is still needed, see [`Wal::release`]; the queue is kept and the call can be made again, as
     /// after a full disk. Any other error ends the log for good: later flushes give the same error.
-    pub(crate) fn flush(&self, synced: &mut SyncedEnds) -> Result<Lsn, FlushError> {
+    pub(crate) fn flush(&self) -> Result<Lsn, FlushError> {
         let _one = self.flushing.lock();
         let until = self.submitted();
         loop {
@@ -387,7 +395,7 @@ impl Wal {
                 state.blocked = group.is_none();
                 group.ok_or(FlushError::Full)?
             };
-            self.write(&group, synced)?;
+            self.write(&group)?;
         }
     }
     /// The next group, in the next segment when the current one has no room; `None`: no slot is free.
@@ -448,7 +456,7 @@ impl Wal {
         })
     }
     /// Writes and syncs a group, then takes its entries off the queue.
-    fn write(&self, group: &Group, synced: &mut SyncedEnds) -> Result<(), DiskError> {
+    fn write(&self, group: &Group) -> Result<(), DiskError> {
         let (bytes, crc) = match write_group(group) {
             Ok(done) => done,
             Err(error) => {
@@ -464,7 +472,7 @@ impl Wal {
             if let Some((end, entry)) = state.queue.pop_front() {
                 state.queued_bytes -= entry.len() as usize;
                 state.durable = end;
-                note_synced(synced, &entry);
+                note_synced(&mut state.synced, &entry);
             }
         }
         state.previous = crc;
