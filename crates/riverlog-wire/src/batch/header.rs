@@ -72,6 +72,10 @@ impl Attributes {
     pub fn has_delete_horizon(self) -> bool {
         self.0 & Self::DELETE_HORIZON != 0
     }
+
+    pub(super) fn without_compression(self) -> Attributes {
+        Attributes(self.0 & !Self::COMPRESSION)
+    }
 }
 
 /// The fixed fields of a batch.

@@ -7,7 +7,7 @@ use super::{Batch, BatchError, BatchHeader};
 use crate::{Offset, ProducerId, Sequence};
 
 /// Why a producer's bytes are refused. Kafka answers CORRUPT_MESSAGE to [`BatchError::Crc`] and INVALID_RECORD
-/// to the others, except that the codec's are its door's own business.
+/// to the rest.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProduceError {
     /// No bytes at all.

@@ -12,7 +12,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::{Attributes, Batch, BatchError, BatchHeader, HEADER_LEN, TimestampType, expand};
+use super::{Batch, BatchError, BatchHeader, HEADER_LEN, TimestampType, expand};
 use crate::Offset;
 use crate::compression::Compression;
 use crate::primitives::{DecodeError, Reader};
@@ -355,11 +355,5 @@ impl fmt::Debug for HeaderRefs<'_> {
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
-    }
-}
-
-impl Attributes {
-    pub(super) fn without_compression(self) -> Attributes {
-        Attributes(self.0 & !Attributes::COMPRESSION)
     }
 }
