@@ -1,1 +1,3 @@
-//! The doors: request bytes to node calls and back.
+//! The doors: request bytes to node calls, and back.
+
+pub mod kafka;

@@ -1,0 +1,55 @@
+//! What all connections of a listener share.
+
+use std::sync::Arc;
+
+use riverlog_node::Node;
+
+/// Settings of a listener.
+#[derive(Clone, Debug)]
+pub struct KafkaSettings {
+    /// Name of the listener, which chooses the addresses that clients are told.
+    pub listener: String,
+    /// `socket.request.max.bytes`.
+    pub max_frame_bytes: usize,
+    /// `auto.create.topics.enable`.
+    pub auto_create_topics: bool,
+    /// Requests of one connection that may be under way before the host should stop reading from it.
+    pub max_in_flight: usize,
+    /// `max.incremental.fetch.session.cache.slots`.
+    pub fetch_sessions: usize,
+}
+
+impl Default for KafkaSettings {
+    fn default() -> Self {
+        KafkaSettings {
+            listener: "PLAINTEXT".to_owned(),
+            max_frame_bytes: riverlog_wire::frame::DEFAULT_MAX_FRAME_BYTES,
+            auto_create_topics: true,
+            max_in_flight: 100,
+            fetch_sessions: 1_000,
+        }
+    }
+}
+
+/// What all connections of a listener share.
+pub struct KafkaDoor {
+    /// The node behind it.
+    pub node: Arc<Node>,
+    /// Settings.
+    pub settings: KafkaSettings,
+}
+
+impl std::fmt::Debug for KafkaDoor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KafkaDoor")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl KafkaDoor {
+    /// A door to a node.
+    pub fn new(node: Arc<Node>, settings: KafkaSettings) -> Arc<KafkaDoor> {
+        Arc::new(KafkaDoor { node, settings })
+    }
+}

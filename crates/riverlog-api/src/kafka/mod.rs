@@ -1,0 +1,14 @@
+//! The Kafka door: one [`Session`] for each connection, behind one [`KafkaDoor`] for each listener.
+//!
+//! A session takes whole frames and gives back responses in the order of their requests. It has no socket, no clock and no
+//! thread: the server, the embedded library's listener and the simulator drive it alike.
+
+mod door;
+mod gather;
+mod handlers;
+mod responder;
+mod session;
+
+pub use door::{KafkaDoor, KafkaSettings};
+pub use responder::{Close, Part};
+pub use session::{Peer, Session};

@@ -1,0 +1,182 @@
+//! Responses on their way: completed in any order, from any thread; written in the order of their requests.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use riverlog_log::Slice;
+use riverlog_wire::frame::encode_response;
+use riverlog_wire::messages::Response;
+
+/// A piece of a response.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// Bytes to be written as they are.
+    Bytes(Bytes),
+    /// Record batches, in memory or in a verified range of a file (for sendfile).
+    Records(Slice),
+}
+
+impl Part {
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Part::Bytes(bytes) | Part::Records(Slice::Memory(bytes)) => bytes.len(),
+            Part::Records(Slice::File { len, .. }) => *len,
+        }
+    }
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Why a connection must end. The words go to the log, never to the peer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Close {
+    /// What was found, and what to do.
+    pub reason: String,
+}
+
+impl Close {
+    pub(crate) fn new(reason: impl Into<String>) -> Close {
+        Close {
+            reason: reason.into(),
+        }
+    }
+}
+
+enum Slot {
+    Waiting,
+    Ready(Vec<Part>),
+    /// acks=0: no response at all.
+    Nothing,
+    Close(Close),
+}
+
+/// The responses of one connection, in order. Shared between the session and the responders of requests under way.
+pub(crate) struct Slots {
+    queue: Mutex<Queue>,
+    /// Tells the host that the head of the queue is ready. Called without locks held, from any thread.
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Number of the slot at the front.
+    first: u64,
+    slots: VecDeque<Slot>,
+}
+
+impl Slots {
+    pub(crate) fn new(wake: Box<dyn Fn() + Send + Sync>) -> Arc<Slots> {
+        Arc::new(Slots {
+            queue: Mutex::default(),
+            wake,
+        })
+    }
+    /// Requests that are not answered yet, and answers that are not taken yet.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.lock().slots.len()
+    }
+    fn open(&self) -> u64 {
+        let mut queue = self.queue.lock();
+        queue.slots.push_back(Slot::Waiting);
+        queue.first + queue.slots.len() as u64 - 1
+    }
+    fn fill(&self, number: u64, slot: Slot) {
+        let head = {
+            let mut queue = self.queue.lock();
+            let at = number.wrapping_sub(queue.first) as usize;
+            match queue.slots.get_mut(at) {
+                Some(place) => *place = slot,
+                None => return,
+            }
+            at == 0
+        };
+        if head {
+            (self.wake)();
+        }
+    }
+    /// Takes the responses at the front that are ready.
+    pub(crate) fn take(&self, out: &mut Vec<Part>) -> Result<(), Close> {
+        let mut queue = self.queue.lock();
+        while let Some(slot) = queue.slots.front_mut() {
+            match slot {
+                Slot::Waiting => break,
+                Slot::Ready(parts) => out.append(parts),
+                Slot::Nothing => {}
+                Slot::Close(close) => return Err(close.clone()),
+            }
+            queue.slots.pop_front();
+            queue.first += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Where the response of one request goes. Dropped without a response, it ends the connection: no request stays unanswered.
+pub(crate) struct Responder {
+    slots: Option<Arc<Slots>>,
+    number: u64,
+    pub(crate) version: i16,
+    pub(crate) correlation_id: i32,
+}
+
+impl Responder {
+    /// The next place in the order of responses.
+    pub(crate) fn open(slots: &Arc<Slots>, version: i16, correlation_id: i32) -> Responder {
+        Responder {
+            number: slots.open(),
+            slots: Some(Arc::clone(slots)),
+            version,
+            correlation_id,
+        }
+    }
+    /// Sends a response in the version of its request.
+    pub(crate) fn send<R: Response>(self, response: &R) {
+        let version = self.version;
+        self.send_in(version, response);
+    }
+    /// Sends a response in a version of the caller's choice (ApiVersions answers unknown versions in version 0).
+    pub(crate) fn send_in<R: Response>(self, version: i16, response: &R) {
+        let mut frame = Vec::new();
+        match encode_response(&mut frame, version, self.correlation_id, response) {
+            Ok(()) => self.send_parts(vec![Part::Bytes(frame.into())]),
+            // Our own mistake: a field that this version doesn't have. The connection ends rather than lie.
+            Err(error) => {
+                self.close(Close::new(format!(
+                    "{} v{version} can't be encoded: {error}",
+                    R::KEY.name()
+                )));
+            }
+        }
+    }
+    /// Sends a whole frame in pieces, length and header included.
+    pub(crate) fn send_parts(mut self, parts: Vec<Part>) {
+        self.fill(Slot::Ready(parts));
+    }
+    /// Sends nothing (acks=0).
+    pub(crate) fn nothing(mut self) {
+        self.fill(Slot::Nothing);
+    }
+    /// Ends the connection, once the responses before this one are out.
+    pub(crate) fn close(mut self, close: Close) {
+        self.fill(Slot::Close(close));
+    }
+    fn fill(&mut self, slot: Slot) {
+        if let Some(slots) = self.slots.take() {
+            slots.fill(self.number, slot);
+        }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.fill(Slot::Close(Close::new(
+            "a request was dropped without an answer: the node is closing",
+        )));
+    }
+}

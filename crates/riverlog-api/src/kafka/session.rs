@@ -1,0 +1,106 @@
+//! One connection: frames in, responses out.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use riverlog_core::Now;
+use riverlog_wire::frame::RequestHeader;
+use riverlog_wire::messages::ApiKey;
+use riverlog_wire::primitives::Reader;
+
+use super::door::KafkaDoor;
+use super::handlers;
+use super::responder::{Close, Part, Responder, Slots};
+
+/// Who is at the other end.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its address.
+    pub address: SocketAddr,
+}
+
+/// What a handler knows besides its request.
+pub(crate) struct Context<'a> {
+    pub(crate) door: &'a Arc<KafkaDoor>,
+    pub(crate) peer: &'a Peer,
+    pub(crate) client_id: &'a str,
+    pub(crate) version: i16,
+    pub(crate) now: Now,
+}
+
+impl Context<'_> {
+    /// The peer's address as Kafka shows it in groups: `/127.0.0.1`.
+    pub(crate) fn client_host(&self) -> String {
+        format!("/{}", self.peer.address.ip())
+    }
+}
+
+/// One connection of the Kafka door.
+pub struct Session {
+    door: Arc<KafkaDoor>,
+    peer: Peer,
+    slots: Arc<Slots>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("peer", &self.peer)
+            .field("in_flight", &self.slots.len())
+            .finish()
+    }
+}
+
+impl Session {
+    /// A new connection. `wake` is called, from any thread and without locks held, when [`Session::take`] has something.
+    pub fn new(
+        door: Arc<KafkaDoor>,
+        peer: Peer,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Session {
+        Session {
+            door,
+            peer,
+            slots: Slots::new(Box::new(wake)),
+        }
+    }
+    /// Takes one whole frame, without its length. The response comes by [`Session::take`], now or later.
+    ///
+    /// - Errors: the connection must end; nothing that was asked before is lost, but its answers are.
+    pub fn on_frame(&mut self, frame: &Bytes, now: Now) -> Result<(), Close> {
+        let mut reader = Reader::shared(frame);
+        let header = RequestHeader::decode(&mut reader)
+            .map_err(|e| Close::new(format!("a request header can't be read: {e}")))?;
+        let version = header.api_version;
+        let Some(key) = ApiKey::from_i16(header.api_key) else {
+            return Err(Close::new(format!(
+                "API key {} is unknown; use a client of Kafka 4.4 or older",
+                header.api_key
+            )));
+        };
+        let context = Context {
+            door: &self.door,
+            peer: &self.peer,
+            client_id: header.client_id.unwrap_or_default(),
+            version,
+            now,
+        };
+        let responder = Responder::open(&self.slots, version, header.correlation_id);
+        handlers::dispatch(key, &context, &mut reader, responder)
+    }
+    /// Takes the responses that are ready, in the order of their requests.
+    ///
+    /// - Errors: the connection must end once what was taken has been written.
+    pub fn take(&mut self, out: &mut Vec<Part>) -> Result<(), Close> {
+        self.slots.take(out)
+    }
+    /// Requests under way. At `max_in_flight` the host stops reading until some are answered.
+    pub fn in_flight(&self) -> usize {
+        self.slots.len()
+    }
+    /// Whether the host should stop reading for now.
+    pub fn is_busy(&self) -> bool {
+        self.in_flight() >= self.door.settings.max_in_flight
+    }
+}
