@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, TopicId};
 
-pub use decide::decide;
+pub use decide::{check_topic_name, decide};
 pub use features::{Feature, SUPPORTED};
 pub use image::MetadataImage;
 

@@ -147,3 +147,9 @@ impl PartitionBudget {
         }
     }
 }
+
+/// Whether a topic may have this name, else what is wrong with it and what is right: Kafka's rules, 1 to 249 of ASCII
+/// letters, digits, `.`, `_` and `-`, and not `.` or `..`.
+pub fn check_topic_name(name: &str) -> Result<(), String> {
+    names::check(name).map_err(|refusal| refusal.message)
+}
