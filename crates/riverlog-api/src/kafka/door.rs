@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use riverlog_node::Node;
+
+use super::fetch_sessions::FetchSessions;
 
 /// Settings of a listener.
 #[derive(Clone, Debug)]
@@ -37,6 +40,7 @@ pub struct KafkaDoor {
     pub node: Arc<Node>,
     /// Settings.
     pub settings: KafkaSettings,
+    pub(crate) fetch_sessions: Mutex<FetchSessions>,
 }
 
 impl std::fmt::Debug for KafkaDoor {
@@ -50,6 +54,21 @@ impl std::fmt::Debug for KafkaDoor {
 impl KafkaDoor {
     /// A door to a node.
     pub fn new(node: Arc<Node>, settings: KafkaSettings) -> Arc<KafkaDoor> {
-        Arc::new(KafkaDoor { node, settings })
+        let fetch_sessions = Mutex::new(FetchSessions::new(settings.fetch_sessions));
+        Arc::new(KafkaDoor {
+            node,
+            settings,
+            fetch_sessions,
+        })
+    }
+    /// Where clients of this listener reach a node; `None` when it isn't registered or has no such listener.
+    pub(crate) fn address_of(&self, broker: riverlog_wire::BrokerId) -> Option<(String, u16)> {
+        let image = self.node.image();
+        let broker = image.brokers.get(&broker)?;
+        let listener = broker
+            .listeners
+            .iter()
+            .find(|(name, _, _)| *name == self.settings.listener)?;
+        Some((listener.1.clone(), listener.2))
     }
 }

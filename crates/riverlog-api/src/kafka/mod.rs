@@ -4,6 +4,7 @@
 //! thread: the server, the embedded library's listener and the simulator drive it alike.
 
 mod door;
+mod fetch_sessions;
 mod gather;
 mod handlers;
 mod responder;

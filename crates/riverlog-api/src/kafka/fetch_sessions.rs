@@ -1,0 +1,381 @@
+//! Fetch sessions (KIP-227): a client that reads many partitions names them once, then only what changed.
+//!
+//! A state machine: requests and answers in, partitions to read and partitions to show out. Sessions belong to the listener,
+//! not to a connection; their number is bounded, and one that has been idle may be taken for a new client. A client whose session
+//! is gone is told so, and opens another.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use riverlog_wire::{ErrorCode, TopicId};
+
+/// A session that was used within this time isn't taken away (Kafka's `min.incremental.fetch.session.eviction.ms`).
+const KEEP: Duration = Duration::from_secs(120);
+
+/// A partition as the client names it: by id from Fetch v13 on, by name before.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) id: TopicId,
+    pub(crate) partition: i32,
+}
+
+/// What the client wants of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) from: i64,
+    pub(crate) max_bytes: i32,
+    pub(crate) current_leader_epoch: i32,
+    pub(crate) last_fetched_epoch: i32,
+}
+
+/// What the client was last told of a partition; a change of it is worth an answer without records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) high_watermark: i64,
+    pub(crate) log_start_offset: i64,
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    wish: Wish,
+    /// `None`: must be part of the next answer.
+    shown: Option<Shown>,
+}
+
+#[derive(Debug)]
+struct Session {
+    epoch: i32,
+    by_id: bool,
+    used: Duration,
+    partitions: BTreeMap<Place, Member>,
+    /// The order in which partitions are read; those that gave records go to the end, so that none starves.
+    order: Vec<Place>,
+}
+
+/// The sessions of a listener.
+#[derive(Debug)]
+pub(crate) struct FetchSessions {
+    capacity: usize,
+    sessions: BTreeMap<i32, Session>,
+}
+
+/// What a request asks for.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) session_id: i32,
+    pub(crate) session_epoch: i32,
+    /// Whether topics are named by id (v13 and later).
+    pub(crate) by_id: bool,
+    pub(crate) wishes: Vec<(Place, Wish)>,
+    pub(crate) forgotten: Vec<Place>,
+}
+
+/// What to read, and how to answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// To go into the answer; 0 for none.
+    pub(crate) session_id: i32,
+    /// Leave out what hasn't changed.
+    incremental: bool,
+    /// In order.
+    pub(crate) partitions: Vec<(Place, Wish)>,
+}
+
+impl Plan {
+    /// Whether it goes on with a session that was opened before.
+    pub(crate) fn is_incremental(&self) -> bool {
+        self.incremental
+    }
+}
+
+impl FetchSessions {
+    pub(crate) fn new(capacity: usize) -> FetchSessions {
+        FetchSessions {
+            capacity,
+            sessions: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a request. `random` becomes the id of a new session.
+    pub(crate) fn ask(&mut self, ask: Ask, random: u128, now: Duration) -> Result<Plan, ErrorCode> {
+        match ask.session_epoch {
+            // A full fetch: a new session (0), or none (−1); either ends the one that is named.
+            0 | -1 => {
+                if ask.session_id != 0 {
+                    self.sessions.remove(&ask.session_id);
+                }
+                let session_id = if ask.session_epoch == 0 {
+                    self.open(&ask, random, now)
+                } else {
+                    0
+                };
+                Ok(Plan {
+                    session_id,
+                    incremental: false,
+                    partitions: ask.wishes,
+                })
+            }
+            epoch => self.go_on(ask, epoch, now),
+        }
+    }
+
+    fn open(&mut self, ask: &Ask, random: u128, now: Duration) -> i32 {
+        if self.capacity == 0 || ask.wishes.is_empty() {
+            return 0;
+        }
+        if self.sessions.len() >= self.capacity {
+            let oldest = self
+                .sessions
+                .iter()
+                .min_by_key(|(_, s)| s.used)
+                .map(|(id, s)| (*id, s.used));
+            match oldest {
+                Some((id, used)) if now.saturating_sub(used) >= KEEP => self.sessions.remove(&id),
+                // All are in use: this client goes on without a session.
+                _ => return 0,
+            };
+        }
+        let mut id = (random as i32) & i32::MAX;
+        while id == 0 || self.sessions.contains_key(&id) {
+            id = id.wrapping_add(1) & i32::MAX;
+        }
+        let partitions = ask.wishes.iter().map(|(p, wish)| {
+            (
+                p.clone(),
+                Member {
+                    wish: *wish,
+                    shown: None,
+                },
+            )
+        });
+        let session = Session {
+            epoch: 1,
+            by_id: ask.by_id,
+            used: now,
+            partitions: partitions.collect(),
+            order: ask.wishes.iter().map(|(p, _)| p.clone()).collect(),
+        };
+        self.sessions.insert(id, session);
+        id
+    }
+
+    fn go_on(&mut self, ask: Ask, epoch: i32, now: Duration) -> Result<Plan, ErrorCode> {
+        let session = self
+            .sessions
+            .get_mut(&ask.session_id)
+            .ok_or(ErrorCode::FETCH_SESSION_ID_NOT_FOUND)?;
+        if session.epoch != epoch {
+            return Err(ErrorCode::INVALID_FETCH_SESSION_EPOCH);
+        }
+        if session.by_id != ask.by_id && !(ask.wishes.is_empty() && ask.forgotten.is_empty()) {
+            return Err(ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR);
+        }
+        session.epoch = if epoch == i32::MAX { 1 } else { epoch + 1 };
+        session.used = now;
+        for place in &ask.forgotten {
+            session.partitions.remove(place);
+        }
+        session
+            .order
+            .retain(|place| session.partitions.contains_key(place));
+        for (place, wish) in ask.wishes {
+            match session.partitions.get_mut(&place) {
+                Some(member) => member.wish = wish,
+                None => {
+                    session.order.push(place.clone());
+                    session
+                        .partitions
+                        .insert(place, Member { wish, shown: None });
+                }
+            }
+        }
+        let wish = |place: &Place| Some((place.clone(), session.partitions.get(place)?.wish));
+        let partitions: Vec<_> = session.order.iter().filter_map(wish).collect();
+        if partitions.is_empty() {
+            // Nothing is left to read: the session ends.
+            self.sessions.remove(&ask.session_id);
+            return Ok(Plan {
+                session_id: 0,
+                incremental: true,
+                partitions,
+            });
+        }
+        Ok(Plan {
+            session_id: ask.session_id,
+            incremental: true,
+            partitions,
+        })
+    }
+
+    /// Takes what was read: for each partition of the plan whether it is shown to the client.
+    pub(crate) fn answer(&mut self, plan: &Plan, read: &[(ErrorCode, Shown, bool)]) -> Vec<bool> {
+        let Some(session) = self.sessions.get_mut(&plan.session_id) else {
+            return vec![true; read.len()];
+        };
+        let mut show = Vec::with_capacity(read.len());
+        for ((place, _), (error, now, has_records)) in plan.partitions.iter().zip(read) {
+            let Some(member) = session.partitions.get_mut(place) else {
+                show.push(!plan.incremental);
+                continue;
+            };
+            let failed = *error != ErrorCode::NONE;
+            show.push(!plan.incremental || failed || *has_records || member.shown != Some(*now));
+            // An error is shown again with each answer until it is over.
+            member.shown = (!failed).then_some(*now);
+            if *has_records && let Some(at) = session.order.iter().position(|p| p == place) {
+                let place = session.order.remove(at);
+                session.order.push(place);
+            }
+        }
+        show
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn place(partition: i32) -> Place {
+        Place {
+            name: "t".to_owned(),
+            id: TopicId::ZERO,
+            partition,
+        }
+    }
+
+    fn ask(session_id: i32, session_epoch: i32, wishes: &[i32], forgotten: &[i32]) -> Ask {
+        let wish = Wish {
+            from: 0,
+            max_bytes: 1_000,
+            current_leader_epoch: -1,
+            last_fetched_epoch: -1,
+        };
+        Ask {
+            session_id,
+            session_epoch,
+            by_id: false,
+            wishes: wishes.iter().map(|p| (place(*p), wish)).collect(),
+            forgotten: forgotten.iter().map(|p| place(*p)).collect(),
+        }
+    }
+
+    fn read(high_watermark: i64, has_records: bool) -> (ErrorCode, Shown, bool) {
+        (
+            ErrorCode::NONE,
+            Shown {
+                high_watermark,
+                log_start_offset: 0,
+            },
+            has_records,
+        )
+    }
+
+    fn partitions(plan: &Plan) -> Vec<i32> {
+        plan.partitions.iter().map(|(p, _)| p.partition).collect()
+    }
+
+    #[test]
+    fn what_has_not_changed_is_left_out() {
+        let mut sessions = FetchSessions::new(10);
+        let plan = sessions.ask(ask(0, 0, &[0, 1], &[]), 7, SECOND).unwrap();
+        assert_eq!((plan.session_id, partitions(&plan)), (7, vec![0, 1]));
+        assert_eq!(
+            sessions.answer(&plan, &[read(5, false), read(5, false)]),
+            [true, true]
+        );
+
+        let plan = sessions.ask(ask(7, 1, &[], &[]), 0, SECOND).unwrap();
+        assert_eq!(partitions(&plan), [0, 1]);
+        assert_eq!(
+            sessions.answer(&plan, &[read(5, false), read(6, false)]),
+            [false, true]
+        );
+    }
+
+    #[test]
+    fn a_partition_that_gave_records_waits_behind_the_others() {
+        let mut sessions = FetchSessions::new(10);
+        let plan = sessions.ask(ask(0, 0, &[0, 1, 2], &[]), 7, SECOND).unwrap();
+        sessions.answer(&plan, &[read(5, true), read(5, false), read(5, false)]);
+        let plan = sessions.ask(ask(7, 1, &[], &[]), 0, SECOND).unwrap();
+        assert_eq!(partitions(&plan), [1, 2, 0]);
+    }
+
+    #[test]
+    fn partitions_come_and_go() {
+        let mut sessions = FetchSessions::new(10);
+        sessions.ask(ask(0, 0, &[0, 1], &[]), 7, SECOND).unwrap();
+        let plan = sessions.ask(ask(7, 1, &[3], &[0]), 0, SECOND).unwrap();
+        assert_eq!(partitions(&plan), [1, 3]);
+        let plan = sessions.ask(ask(7, 2, &[], &[1, 3]), 0, SECOND).unwrap();
+        assert_eq!(plan.session_id, 0);
+        let gone = sessions.ask(ask(7, 3, &[], &[]), 0, SECOND);
+        assert_eq!(gone, Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND));
+    }
+
+    #[test]
+    fn epochs_ids_and_topic_ids_are_checked() {
+        let mut sessions = FetchSessions::new(10);
+        sessions.ask(ask(0, 0, &[0], &[]), 7, SECOND).unwrap();
+        assert_eq!(
+            sessions.ask(ask(8, 1, &[], &[]), 0, SECOND),
+            Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND)
+        );
+        assert_eq!(
+            sessions.ask(ask(7, 2, &[], &[]), 0, SECOND),
+            Err(ErrorCode::INVALID_FETCH_SESSION_EPOCH)
+        );
+        let by_id = Ask {
+            by_id: true,
+            ..ask(7, 1, &[0], &[])
+        };
+        assert_eq!(
+            sessions.ask(by_id, 0, SECOND),
+            Err(ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR)
+        );
+        // Closing answers without a session, and ends it.
+        assert_eq!(
+            sessions
+                .ask(ask(7, -1, &[0], &[]), 0, SECOND)
+                .unwrap()
+                .session_id,
+            0
+        );
+        assert_eq!(
+            sessions.ask(ask(7, 1, &[], &[]), 0, SECOND),
+            Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND)
+        );
+    }
+
+    #[test]
+    fn the_number_of_sessions_is_bounded_and_idle_ones_make_room() {
+        let mut sessions = FetchSessions::new(2);
+        for id in [1, 2] {
+            assert_eq!(
+                sessions
+                    .ask(ask(0, 0, &[0], &[]), id, SECOND)
+                    .unwrap()
+                    .session_id,
+                id as i32
+            );
+        }
+        assert_eq!(
+            sessions
+                .ask(ask(0, 0, &[0], &[]), 3, SECOND)
+                .unwrap()
+                .session_id,
+            0
+        );
+        let later = SECOND + KEEP;
+        assert_eq!(
+            sessions
+                .ask(ask(0, 0, &[0], &[]), 3, later)
+                .unwrap()
+                .session_id,
+            3
+        );
+    }
+}
