@@ -1,1 +1,109 @@
 //! ApiVersions v0–v5 (KIP-35, 511, 584, 1242).
+
+use riverlog_core::metadata::SUPPORTED;
+use riverlog_wire::ErrorCode;
+use riverlog_wire::messages::api_versions_response::{
+    ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
+};
+use riverlog_wire::messages::{ApiKey, ApiVersionsRequest, ApiVersionsResponse};
+
+use super::is_served;
+use crate::kafka::responder::Responder;
+use crate::kafka::session::Context;
+
+pub(super) fn handle(context: &Context<'_>, request: ApiVersionsRequest, responder: Responder) {
+    let image = context.door.node.image();
+    let error_code = check(context, &request, &image.cluster_id);
+    if error_code != ErrorCode::NONE {
+        return responder.send(&ApiVersionsResponse {
+            error_code,
+            ..ApiVersionsResponse::default()
+        });
+    }
+    responder.send(&ApiVersionsResponse {
+        api_keys: served(),
+        supported_features: SUPPORTED
+            .iter()
+            .map(|feature| SupportedFeatureKey {
+                name: feature.name.to_owned(),
+                min_version: feature.min,
+                max_version: feature.max,
+            })
+            .collect(),
+        finalized_features_epoch: image.position.0,
+        finalized_features: image
+            .features
+            .iter()
+            .map(|(name, level)| FinalizedFeatureKey {
+                name: name.clone(),
+                max_version_level: *level,
+                min_version_level: *level,
+            })
+            .collect(),
+        ..ApiVersionsResponse::default()
+    });
+}
+
+/// A version that nobody speaks is answered in version 0, with the range of this API alone: the client picks one and
+/// asks again over the same connection.
+pub(super) fn refuse_version(responder: Responder) {
+    let range = ApiKey::ApiVersions.versions();
+    let this = ApiVersion {
+        api_key: ApiKey::ApiVersions.number(),
+        min_version: *range.start(),
+        max_version: *range.end(),
+    };
+    let response = ApiVersionsResponse {
+        error_code: ErrorCode::UNSUPPORTED_VERSION,
+        api_keys: vec![this],
+        ..ApiVersionsResponse::default()
+    };
+    responder.send_in(0, &response);
+}
+
+fn served() -> Vec<ApiVersion> {
+    let entry = |key: &ApiKey| ApiVersion {
+        api_key: key.number(),
+        // librdkafka takes a floor above 0 for "no produce at all" (KAFKA-18659); versions 0–2 end the connection.
+        min_version: if *key == ApiKey::Produce {
+            0
+        } else {
+            key.min_version()
+        },
+        max_version: key.max_stable_version(),
+    };
+    ApiKey::ALL
+        .iter()
+        .filter(|key| is_served(**key))
+        .map(entry)
+        .collect()
+}
+
+fn check(context: &Context<'_>, request: &ApiVersionsRequest, cluster_id: &str) -> ErrorCode {
+    if context.version >= 3
+        && !(is_software(&request.client_software_name)
+            && is_software(&request.client_software_version))
+    {
+        return ErrorCode::INVALID_REQUEST;
+    }
+    match &request.cluster_id {
+        None if request.node_id >= 0 => ErrorCode::INVALID_REQUEST,
+        Some(id) if id != cluster_id || wrong_node(context, request.node_id) => {
+            ErrorCode::REBOOTSTRAP_REQUIRED
+        }
+        _ => ErrorCode::NONE,
+    }
+}
+
+fn wrong_node(context: &Context<'_>, node_id: i32) -> bool {
+    node_id >= 0 && node_id != context.door.node.settings().broker.0
+}
+
+/// KIP-511: letters, digits, `-` and `.`, with a letter or digit at both ends.
+fn is_software(name: &str) -> bool {
+    let inner = name
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
+    let ends = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
+    inner && ends(name.bytes().next()) && ends(name.bytes().last())
+}

@@ -1,0 +1,37 @@
+//! DeleteGroups v0–v3 (KIP-229).
+
+use riverlog_core::groups::{GroupAnswer, GroupCommand};
+use riverlog_wire::ErrorCode;
+use riverlog_wire::messages::delete_groups_response::DeletableGroupResult;
+use riverlog_wire::messages::{DeleteGroupsRequest, DeleteGroupsResponse};
+
+use crate::kafka::gather::Gather;
+use crate::kafka::responder::Responder;
+use crate::kafka::session::Context;
+
+pub(super) fn handle(context: &Context<'_>, request: DeleteGroupsRequest, responder: Responder) {
+    let mut gather = Gather::new(move |results| {
+        responder.send(&DeleteGroupsResponse {
+            throttle_time_ms: 0,
+            results,
+        });
+    });
+    for group_id in request.groups_names {
+        let command = GroupCommand::DeleteGroup {
+            group: group_id.clone(),
+        };
+        let reply = gather.reply(move |answer| {
+            let error_code = match answer {
+                GroupAnswer::Error(code) => code,
+                _ => ErrorCode::UNKNOWN_SERVER_ERROR,
+            };
+            DeletableGroupResult {
+                group_id,
+                error_code,
+                error_message: None,
+            }
+        });
+        context.door.node.group(command, context.now, reply);
+    }
+    gather.seal();
+}

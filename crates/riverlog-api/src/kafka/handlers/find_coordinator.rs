@@ -1,0 +1,71 @@
+//! FindCoordinator v0–v6 (KIP-98, 699). Groups are coordinated here; transactions and share groups are not served yet, and
+//! their coordinators aren't available.
+
+use riverlog_wire::ErrorCode;
+use riverlog_wire::messages::find_coordinator_response::Coordinator;
+use riverlog_wire::messages::{FindCoordinatorRequest, FindCoordinatorResponse};
+
+use crate::kafka::responder::Responder;
+use crate::kafka::session::Context;
+
+/// Key types by their number on the wire.
+const GROUP: i8 = 0;
+const TRANSACTION: i8 = 1;
+
+pub(super) fn handle(context: &Context<'_>, request: FindCoordinatorRequest, responder: Responder) {
+    let keys = if context.version >= 4 {
+        request.coordinator_keys
+    } else {
+        vec![request.key]
+    };
+    let answers: Vec<Coordinator> = keys
+        .into_iter()
+        .map(|key| find(context, request.key_type, key))
+        .collect();
+    if context.version >= 4 {
+        return responder.send(&FindCoordinatorResponse {
+            coordinators: answers,
+            ..FindCoordinatorResponse::default()
+        });
+    }
+    let first = answers.into_iter().next().unwrap_or_default();
+    responder.send(&FindCoordinatorResponse {
+        error_code: first.error_code,
+        error_message: if context.version >= 1 {
+            first.error_message
+        } else {
+            None
+        },
+        node_id: first.node_id,
+        host: first.host,
+        port: first.port,
+        ..FindCoordinatorResponse::default()
+    });
+}
+
+fn find(context: &Context<'_>, key_type: i8, key: String) -> Coordinator {
+    let broker = context.door.node.settings().broker;
+    match (key_type, context.door.address_of(broker)) {
+        (GROUP, Some((host, port))) => Coordinator {
+            key,
+            node_id: broker.0,
+            host,
+            port: i32::from(port),
+            ..Coordinator::default()
+        },
+        (GROUP | TRANSACTION, _) => failed(key, ErrorCode::COORDINATOR_NOT_AVAILABLE),
+        _ => failed(key, ErrorCode::INVALID_REQUEST),
+    }
+}
+
+fn failed(key: String, error_code: ErrorCode) -> Coordinator {
+    let error_message = Some(error_code.message().to_owned());
+    Coordinator {
+        key,
+        node_id: -1,
+        port: -1,
+        error_code,
+        error_message,
+        ..Coordinator::default()
+    }
+}

@@ -1,0 +1,43 @@
+//! InitProducerId v0–v5 (KIP-98, 360, 588). For idempotent producers; transactional ones are refused until transactions are
+//! served.
+
+use riverlog_node::Reply;
+use riverlog_wire::messages::{InitProducerIdRequest, InitProducerIdResponse};
+use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId};
+
+use crate::kafka::responder::Responder;
+use crate::kafka::session::Context;
+
+pub(super) fn handle(context: &Context<'_>, request: InitProducerIdRequest, responder: Responder) {
+    let refused = match request.transactional_id.as_deref() {
+        None => None,
+        Some("") => Some(ErrorCode::INVALID_REQUEST),
+        // Not retriable, and shown by clients with its name: better than to retry for ever.
+        Some(_) => Some(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    };
+    if let Some(error_code) = refused {
+        return responder.send(&failed(error_code));
+    }
+    let reply = Reply::new(
+        move |answer: Result<(ProducerId, ProducerEpoch), ErrorCode>| {
+            responder.send(&match answer {
+                Ok((id, epoch)) => InitProducerIdResponse {
+                    producer_id: id.0,
+                    producer_epoch: epoch.0,
+                    ..InitProducerIdResponse::default()
+                },
+                Err(error_code) => failed(error_code),
+            });
+        },
+    );
+    context.door.node.init_producer(context.now, reply);
+}
+
+fn failed(error_code: ErrorCode) -> InitProducerIdResponse {
+    InitProducerIdResponse {
+        error_code,
+        producer_id: -1,
+        producer_epoch: -1,
+        ..InitProducerIdResponse::default()
+    }
+}

@@ -1,0 +1,121 @@
+//! ListOffsets v1–v11 (KIP-98, 320, 207, 734, 405, 1005, 1075, 1023). A special timestamp of a later version is an error of its
+//! partition, never of the connection. The epoch is that of the returned offset.
+
+use riverlog_core::metadata::TopicRef;
+use riverlog_node::{Isolation, OffsetAnswer, OffsetQuery};
+use riverlog_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use riverlog_wire::messages::list_offsets_response::{
+    ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
+};
+use riverlog_wire::messages::{ListOffsetsRequest, ListOffsetsResponse};
+use riverlog_wire::{ErrorCode, LeaderEpoch};
+
+use crate::kafka::gather::Gather;
+use crate::kafka::responder::Responder;
+use crate::kafka::session::Context;
+
+pub(super) fn handle(context: &Context<'_>, request: ListOffsetsRequest, responder: Responder) {
+    let version = context.version;
+    let isolation = if request.isolation_level == 1 {
+        Isolation::ReadCommitted
+    } else {
+        Isolation::ReadUncommitted
+    };
+    let shape: Vec<(String, usize)> = request
+        .topics
+        .iter()
+        .map(|t| (t.name.clone(), t.partitions.len()))
+        .collect();
+    let mut gather = Gather::new(move |answers: Vec<ListOffsetsPartitionResponse>| {
+        let mut answers = answers.into_iter();
+        let topics = shape
+            .into_iter()
+            .map(|(name, count)| ListOffsetsTopicResponse {
+                name,
+                partitions: answers.by_ref().take(count).collect(),
+            })
+            .collect();
+        responder.send(&ListOffsetsResponse {
+            throttle_time_ms: 0,
+            topics,
+        });
+    });
+    for topic in &request.topics {
+        for partition in &topic.partitions {
+            let index = partition.partition_index;
+            if is_asked_twice(&request.topics, &topic.name, index) {
+                gather.ready(failed(index, ErrorCode::INVALID_REQUEST));
+                continue;
+            }
+            let Some(query) = query(version, partition) else {
+                gather.ready(failed(index, ErrorCode::UNSUPPORTED_VERSION));
+                continue;
+            };
+            match context
+                .door
+                .node
+                .partition(&TopicRef::Name(topic.name.clone()), index)
+            {
+                Err(error) => gather.ready(failed(index, error)),
+                Ok(reference) => {
+                    let reply = gather.reply(move |answer| response(version, index, answer));
+                    let epoch = LeaderEpoch(partition.current_leader_epoch);
+                    context
+                        .door
+                        .node
+                        .offset(&reference, query, isolation, epoch, reply);
+                }
+            }
+        }
+    }
+    gather.seal();
+}
+
+fn is_asked_twice(topics: &[ListOffsetsTopic], name: &str, index: i32) -> bool {
+    let same = topics
+        .iter()
+        .filter(|t| t.name == name)
+        .flat_map(|t| &t.partitions);
+    same.filter(|p| p.partition_index == index).nth(1).is_some()
+}
+
+fn query(version: i16, partition: &ListOffsetsPartition) -> Option<OffsetQuery> {
+    match partition.timestamp {
+        -1 => Some(OffsetQuery::Latest),
+        -2 => Some(OffsetQuery::Earliest),
+        -3 if version >= 7 => Some(OffsetQuery::MaxTimestamp),
+        -4 if version >= 8 => Some(OffsetQuery::EarliestLocal),
+        -5 if version >= 9 => Some(OffsetQuery::LatestTiered),
+        -6 if version >= 11 => Some(OffsetQuery::EarliestPendingUpload),
+        time if time >= 0 => Some(OffsetQuery::AtTime(time)),
+        _ => None,
+    }
+}
+
+fn response(
+    version: i16,
+    partition_index: i32,
+    answer: OffsetAnswer,
+) -> ListOffsetsPartitionResponse {
+    ListOffsetsPartitionResponse {
+        partition_index,
+        error_code: answer.error,
+        timestamp: answer.timestamp,
+        offset: answer.offset.0,
+        leader_epoch: if version >= 4 {
+            answer.leader_epoch.0
+        } else {
+            -1
+        },
+    }
+}
+
+fn failed(partition_index: i32, error_code: ErrorCode) -> ListOffsetsPartitionResponse {
+    ListOffsetsPartitionResponse {
+        partition_index,
+        error_code,
+        timestamp: -1,
+        offset: -1,
+        leader_epoch: -1,
+    }
+}
