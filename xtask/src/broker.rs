@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::Result;
 use crate::peer::kafka;
-use crate::run::{self, cargo, program};
+use crate::run::{self, Run, cargo, program};
 
 /// How long a broker may take until it answers; a JVM on a busy small machine needs tens of seconds.
 const READY_LIMIT: Duration = Duration::from_secs(120);
@@ -70,34 +70,36 @@ impl Spec {
         self.dir.join("broker.log")
     }
 
+    fn riverlog(&self) -> Result<Run> {
+        let own = address(self.port);
+        let advertised = address(self.advertised.unwrap_or(self.port));
+        let settings = [
+            format!("listeners=PLAINTEXT://{own}"),
+            format!("advertised.listeners=PLAINTEXT://{advertised}"),
+            format!("log.dirs={}", self.dir.join("data").display()),
+        ];
+        let given = self
+            .settings
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"));
+        let words = settings.into_iter().chain(given);
+        Ok(program(riverlog_binary(self.release)?)
+            .arg("serve")
+            .args(words.flat_map(|setting| ["--set".to_owned(), setting])))
+    }
+
     /// Starts it and returns once it answers a Metadata request. `detached`: it outlives this process.
     pub(crate) fn start(&self, detached: bool) -> Result<Broker> {
         fs::create_dir_all(&self.dir)?;
         if TcpStream::connect(address(self.port)).is_ok() {
             return Err(format!("port {} is in use: choose another", self.port).into());
         }
-        let started = Instant::now();
-        let child = match self.kind {
-            Kind::Kafka => kafka::launch(self)?.spawn_logged(&self.log(), detached)?,
-            Kind::Riverlog => {
-                let (key, value) = ("listeners", format!("PLAINTEXT://{}", address(self.port)));
-                let shown = address(self.advertised.unwrap_or(self.port));
-                program(riverlog_binary(self.release)?)
-                    .arg("serve")
-                    .args(["--set", &format!("{key}={value}")])
-                    .args(["--set", &format!("advertised.{key}=PLAINTEXT://{shown}")])
-                    .args([
-                        "--set",
-                        &format!("log.dirs={}", self.dir.join("data").display()),
-                    ])
-                    .args(
-                        self.settings
-                            .iter()
-                            .flat_map(|(k, v)| ["--set".to_owned(), format!("{k}={v}")]),
-                    )
-                    .spawn_logged(&self.log(), detached)?
-            }
+        let command = match self.kind {
+            Kind::Kafka => kafka::launch(self)?,
+            Kind::Riverlog => self.riverlog()?,
         };
+        let started = Instant::now();
+        let child = command.spawn_logged(&self.log(), detached)?;
         let mut broker = Broker {
             kind: self.kind,
             port: self.port,

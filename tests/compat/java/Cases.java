@@ -1,0 +1,294 @@
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.stream.IntStream;
+import java.util.stream.Stream;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.GroupListing;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/** The cases with Kafka's own Java client: Cases.java BOOTSTRAP PREFIX; see ../README.md. */
+public class Cases {
+    static final int CASE_LIMIT_S = 20;
+    static final long EPOCH_MS = 1_700_000_000_000L;
+    static final long STEP_MS = 60_000;
+
+    static String bootstrap;
+    static String prefix;
+    static String topic;
+    static String groupTopic;
+    static String group;
+    static Admin admin;
+
+    interface Case {
+        void run() throws Exception;
+    }
+
+    interface Condition {
+        boolean holds() throws Exception;
+    }
+
+    /** Arrays don't compare by content; this does. */
+    record Seen(String key, String value, List<String> headers) {}
+
+    public static void main(String[] args) {
+        bootstrap = args[0];
+        prefix = args[1];
+        topic = prefix + "-t";
+        groupTopic = prefix + "-g";
+        group = prefix + "-group";
+        admin = Admin.create(settings());
+        report("create-topic", Cases::createTopic);
+        for (String name : List.of("none", "gzip", "snappy", "lz4", "zstd")) {
+            report("codec-" + name, () -> codec(name));
+        }
+        report("idempotent", Cases::idempotent);
+        report("group-rebalance", Cases::groupRebalance);
+        report("group-resumes", Cases::groupResumes);
+        report("offsets-by-time", Cases::offsetsByTime);
+        report("groups-listed", Cases::groupsListed);
+        report("delete-topic", Cases::deleteTopic);
+        // Whatever still waits ends with the process.
+        Runtime.getRuntime().halt(0);
+    }
+
+    static final ExecutorService RUNNER = Executors.newCachedThreadPool();
+
+    static void report(String name, Case run) {
+        Future<?> done = RUNNER.submit(() -> {
+            run.run();
+            return null;
+        });
+        try {
+            done.get(CASE_LIMIT_S, TimeUnit.SECONDS);
+            System.out.println("PASS " + name);
+        } catch (TimeoutException e) {
+            System.out.println("FAIL " + name + " not done after " + CASE_LIMIT_S + " s");
+        } catch (InterruptedException | ExecutionException e) {
+            String text = String.valueOf(e.getCause()).replaceAll("\\s+", " ");
+            System.out.println("FAIL " + name + " " + text.substring(0, Math.min(300, text.length())));
+        }
+    }
+
+    static void same(Object got, Object expected, String what) {
+        if (!got.equals(expected)) {
+            String text = String.format("%s: expected %.150s, got %.150s", what, expected, got);
+            throw new AssertionError(text);
+        }
+    }
+
+    static void until(String what, Condition condition) throws Exception {
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(15);
+        while (!condition.holds()) {
+            if (System.nanoTime() > end) {
+                throw new AssertionError(what + ": not within 15 s");
+            }
+            Thread.sleep(10);
+        }
+    }
+
+    static Properties settings(String... more) {
+        Properties p = new Properties();
+        p.put("bootstrap.servers", bootstrap);
+        for (int i = 0; i < more.length; i += 2) {
+            p.put(more[i], more[i + 1]);
+        }
+        return p;
+    }
+
+    static void create(String name, int partitions) throws Exception {
+        admin.createTopics(List.of(new NewTopic(name, partitions, (short) 1))).all().get();
+    }
+
+    static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    static void produce(List<ProducerRecord<byte[], byte[]>> records, String... more) throws Exception {
+        Properties p = settings(more);
+        p.putIfAbsent("linger.ms", "20");
+        try (var producer = new KafkaProducer<>(p, new ByteArraySerializer(), new ByteArraySerializer())) {
+            List<Future<RecordMetadata>> sent = new ArrayList<>();
+            for (var record : records) {
+                sent.add(producer.send(record));
+            }
+            for (var one : sent) {
+                one.get();
+            }
+        }
+    }
+
+    static ProducerRecord<byte[], byte[]> numbered(String name, int partition, Long timestamp, int n) {
+        return new ProducerRecord<>(name, partition, timestamp, bytes("k"), bytes(String.valueOf(n)));
+    }
+
+    static KafkaConsumer<byte[], byte[]> consumer(String... more) {
+        Properties p = settings(more);
+        p.put("enable.auto.commit", "false");
+        p.put("auto.offset.reset", "earliest");
+        return new KafkaConsumer<>(p, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+    }
+
+    static List<ConsumerRecord<byte[], byte[]>> poll(KafkaConsumer<byte[], byte[]> consumer) {
+        List<ConsumerRecord<byte[], byte[]>> found = new ArrayList<>();
+        consumer.poll(Duration.ofMillis(100)).forEach(found::add);
+        return found;
+    }
+
+    static List<ConsumerRecord<byte[], byte[]>> read(String name, int count, long offset) throws Exception {
+        List<ConsumerRecord<byte[], byte[]>> found = new ArrayList<>();
+        try (var consumer = consumer()) {
+            TopicPartition partition = new TopicPartition(name, 0);
+            consumer.assign(List.of(partition));
+            consumer.seek(partition, offset);
+            until(count + " records", () -> {
+                found.addAll(poll(consumer));
+                return found.size() >= count;
+            });
+        }
+        return found;
+    }
+
+    static String text(byte[] bytes) {
+        return bytes == null ? null : new String(bytes, StandardCharsets.ISO_8859_1);
+    }
+
+    static Seen seen(byte[] key, byte[] value, Iterable<Header> headers) {
+        List<String> list = new ArrayList<>();
+        headers.forEach(h -> list.add(h.key() + "=" + text(h.value())));
+        return new Seen(text(key), text(value), list);
+    }
+
+    static void createTopic() throws Exception {
+        create(topic, 3);
+        var described = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic);
+        same(described.partitions().size(), 3, "partitions");
+    }
+
+    static void codec(String name) throws Exception {
+        String where = prefix + "-" + name;
+        create(where, 1);
+        List<Header> headers = List.of(
+            new RecordHeader("trace", new byte[] {0, 1, (byte) 255}), new RecordHeader("empty", new byte[0]));
+        List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
+        for (int n = 0; n < 50; n++) {
+            byte[] value = bytes(("value " + n + " ").repeat(20));
+            records.add(new ProducerRecord<>(where, 0, bytes("key-" + n), value, headers));
+        }
+        records.add(new ProducerRecord<>(where, 0, bytes("gone"), null));
+        records.add(new ProducerRecord<>(where, 0, null, null, bytes("no key"), headers.subList(0, 1)));
+        produce(records, "compression.type", name);
+        Stream<Seen> expected = records.stream().map(r -> seen(r.key(), r.value(), r.headers()));
+        Stream<Seen> got = read(where, records.size(), 0).stream().map(r -> seen(r.key(), r.value(), r.headers()));
+        same(got.toList(), expected.toList(), "records");
+    }
+
+    static void idempotent() throws Exception {
+        String where = prefix + "-idempotent";
+        create(where, 1);
+        var records = IntStream.range(0, 200).mapToObj(n -> numbered(where, 0, null, n)).toList();
+        produce(records, "enable.idempotence", "true", "batch.size", "512");
+        List<String> got = read(where, 200, 0).stream().map(r -> r.offset() + "=" + text(r.value())).toList();
+        same(got, IntStream.range(0, 200).mapToObj(n -> n + "=" + n).toList(), "records");
+    }
+
+    static KafkaConsumer<byte[], byte[]> member() {
+        var consumer = consumer("group.id", group, "session.timeout.ms", "6000", "heartbeat.interval.ms", "300");
+        consumer.subscribe(List.of(groupTopic));
+        return consumer;
+    }
+
+    static void groupRebalance() throws Exception {
+        create(groupTopic, 4);
+        List<ConsumerRecord<byte[], byte[]>> got = new ArrayList<>();
+        var first = member();
+        until("all partitions for the first", () -> spread(got, List.of(first), 4));
+        var second = member();
+        var both = List.of(first, second);
+        until("two partitions each", () -> spread(got, both, 2, 2));
+        produce(IntStream.range(0, 40).mapToObj(n -> numbered(groupTopic, n % 4, null, n)).toList());
+        until("40 records", () -> spread(got, both, 2, 2) && got.size() >= 40);
+        List<Integer> values = got.stream().map(r -> Integer.valueOf(text(r.value()))).sorted().toList();
+        same(values, IntStream.range(0, 40).boxed().toList(), "records");
+        both.forEach(KafkaConsumer::commitSync);
+        second.close();
+        until("all partitions back", () -> spread(got, List.of(first), 4));
+        first.close();
+    }
+
+    /** Polls each member once, and tells whether they have these numbers of partitions. */
+    static boolean spread(
+            List<ConsumerRecord<byte[], byte[]>> got, List<KafkaConsumer<byte[], byte[]>> members, int... sizes) {
+        members.forEach(m -> got.addAll(poll(m)));
+        int[] given = members.stream().map(KafkaConsumer::assignment).mapToInt(Collection::size).sorted().toArray();
+        return Arrays.equals(given, sizes);
+    }
+
+    static void groupResumes() throws Exception {
+        produce(List.of(numbered(groupTopic, 1, null, 40)));
+        try (var consumer = member()) {
+            List<ConsumerRecord<byte[], byte[]>> got = new ArrayList<>();
+            until("the new record", () -> got.addAll(poll(consumer)));
+            var record = got.get(0);
+            same(record.partition() + "@" + record.offset() + "=" + text(record.value()), "1@10=40", "record");
+            Set<TopicPartition> all = consumer.assignment();
+            var committed = consumer.committed(all).values().stream().map(OffsetAndMetadata::offset).toList();
+            same(committed, List.of(10L, 10L, 10L, 10L), "committed offsets");
+        }
+    }
+
+    static void offsetsByTime() throws Exception {
+        String where = prefix + "-time";
+        create(where, 1);
+        produce(IntStream.range(0, 10).mapToObj(n -> numbered(where, 0, EPOCH_MS + n * STEP_MS, n)).toList());
+        TopicPartition partition = new TopicPartition(where, 0);
+        try (var consumer = consumer()) {
+            List<Long> got = new ArrayList<>();
+            for (long t : new long[] {0, 3 * STEP_MS, 3 * STEP_MS + 1, 10 * STEP_MS}) {
+                OffsetAndTimestamp found = consumer.offsetsForTimes(Map.of(partition, EPOCH_MS + t)).get(partition);
+                got.add(found == null ? -1 : found.offset());
+            }
+            same(got, List.of(0L, 3L, 4L, -1L), "offsets by time");
+            same(consumer.beginningOffsets(List.of(partition)).get(partition), 0L, "first offset");
+            same(consumer.endOffsets(List.of(partition)).get(partition), 10L, "end offset");
+        }
+        var record = read(where, 1, 7).get(0);
+        same(List.of(record.offset(), record.timestamp()), List.of(7L, EPOCH_MS + 7 * STEP_MS), "record at offset 7");
+    }
+
+    static void groupsListed() throws Exception {
+        List<String> listed = admin.listGroups().all().get().stream().map(GroupListing::groupId).toList();
+        same(listed.contains(group), true, group + " is listed");
+        var described = admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+        same(described.groupState() + " " + described.members().size(), "Empty 0", "state and members");
+    }
+
+    static void deleteTopic() throws Exception {
+        admin.deleteTopics(List.of(topic)).all().get();
+        until("the topic is gone", () -> !admin.listTopics().names().get().contains(topic));
+    }
+}
