@@ -17,6 +17,7 @@ mod volume;
 mod wal;
 
 pub use disk::{Disk, DiskFile, OpenMode};
+pub use log::format;
 pub use log::{
     AppendAs, AppendError, Appended, EpochEnd, Log, LogSettings, OffsetAt, ProducerSummary, Read,
     ReadError, ReadPlan, Slice, Slices, TimePlan, Upkeep, UpkeepDone, Write, Written,

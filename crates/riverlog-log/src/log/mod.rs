@@ -1,10 +1,56 @@
 //! One partition's copy: segments, indexes, epochs, producer state, and the queue of what is being written.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `append` | offsets, epochs, sequences, rolling; into the queue |
+//! | `write` | from the queue into the segment |
+//! | `read`, `time`, `verify` | out of memory or out of files that have been verified |
+//! | `upkeep`, `retain` | syncs, snapshots, removal of what is too old |
+//! | `truncate` | cutting the tail |
+//! | `load`, `recover`, `scan` | what the folder holds, after a clean stop and after a crash |
+//! | `segment`, `facts`, `check`, `index`, `epochs`, `producers`, `snapshot` | the parts |
+//!
+//! The files are described in `docs/format/segment.md`.
 
-use bytes::Bytes;
+mod append;
+mod bytes_at;
+mod check;
+mod crc;
+mod epochs;
+mod facts;
+pub mod format;
+mod index;
+mod load;
+mod producers;
+mod queue;
+mod read;
+mod recover;
+mod retain;
+mod scan;
+mod segment;
+mod snapshot;
+mod tail;
+mod time;
+mod truncate;
+mod upkeep;
+mod verify;
+mod write;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
 use riverlog_wire::batch::BatchError;
 use riverlog_wire::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence};
 
-use crate::DiskError;
+use crate::volume::LogMark;
+use crate::wal::Lsn;
+use crate::{DiskError, LogKey, Volume};
+use load::{LoadRules, Loaded, load};
+
+pub use read::{Read, ReadPlan, Slice, Slices};
+pub use time::TimePlan;
+pub use upkeep::{Upkeep, UpkeepDone};
+pub use write::{Write, Written};
 
 /// Settings of one log; may change while it runs ([`Log::set_settings`]).
 #[derive(Clone, Debug, PartialEq)]
@@ -154,68 +200,6 @@ pub enum ReadError {
     Disk(#[from] DiskError),
 }
 
-/// A piece of a segment: whole batches as stored.
-#[derive(Clone, Debug)]
-pub enum Slice {
-    /// In memory.
-    Memory(Bytes),
-    /// In a file that has been verified, `at..at + len`; the file stays open and its bytes stay as they are.
-    File {
-        /// The segment.
-        file: std::sync::Arc<dyn crate::DiskFile>,
-        /// Position of the first byte.
-        at: u64,
-        /// Bytes.
-        len: usize,
-    },
-}
-
-/// Whole batches in order of offset, beginning with the one that holds the asked offset.
-#[derive(Clone, Debug, Default)]
-pub struct Slices {
-    /// The pieces in order.
-    pub parts: Vec<Slice>,
-    /// Bytes in all.
-    pub len: usize,
-    /// Offset after the last batch; the asked offset when there is none.
-    pub next: Offset,
-}
-
-impl Slices {
-    /// All bytes in one piece; reads what is still in files.
-    pub fn into_bytes(self) -> Result<Bytes, ReadError> {
-        todo!()
-    }
-}
-
-/// The answer to [`Log::read`].
-#[derive(Debug)]
-pub enum Read {
-    /// Everything was in memory (or there is nothing between the asked offset and the bound).
-    Ready(Slices),
-    /// Files must be looked at first: run it without the partition's lock.
-    Plan(ReadPlan),
-}
-
-/// A read that needs the disk. Pins its segment.
-#[derive(Debug)]
-pub struct ReadPlan {
-    _private: (),
-}
-
-impl ReadPlan {
-    /// Finds the batches; verifies what has not been verified in this process's life.
-    pub fn run(self) -> Result<Slices, ReadError> {
-        todo!()
-    }
-}
-
-/// A look-up by time. Pins the log's segments.
-#[derive(Debug)]
-pub struct TimePlan {
-    _private: (),
-}
-
 /// An offset with its record's time and epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OffsetAt {
@@ -225,13 +209,6 @@ pub struct OffsetAt {
     pub timestamp: i64,
     /// The epoch of the batch that holds it.
     pub epoch: LeaderEpoch,
-}
-
-impl TimePlan {
-    /// The first record whose timestamp is at least the asked one, to the record (not the batch); `None` when there is none.
-    pub fn run(self) -> Result<Option<OffsetAt>, ReadError> {
-        todo!()
-    }
 }
 
 /// The end of an epoch (KIP-101): the largest epoch at or below the asked one, and the offset after its last record.
@@ -256,177 +233,169 @@ pub struct ProducerSummary {
     pub last_timestamp: i64,
 }
 
-/// A vectored write of everything queued, to be run without the partition's lock; at most one exists a log.
-#[derive(Debug)]
-pub struct Write {
-    _private: (),
-}
-
-/// What a [`Write`] did.
-#[derive(Debug)]
-pub struct Written {
-    _private: (),
-}
-
-impl Write {
-    /// Makes files as needed, writes batches and index entries.
-    pub fn run(self) -> Written {
-        todo!()
-    }
-}
-
-/// Work that keeps a log in shape: sync of segments, removal of old ones, snapshots. Run without the partition's lock.
-#[derive(Debug)]
-pub struct Upkeep {
-    _private: (),
-}
-
-/// What an [`Upkeep`] did.
-#[derive(Debug)]
-pub struct UpkeepDone {
-    _private: (),
-}
-
-impl Upkeep {
-    /// Touches the disk.
-    pub fn run(self) -> UpkeepDone {
-        todo!()
-    }
-}
-
-impl Log {
-    /// Called by [`crate::Volume::open_log`]. `mark`: what the checkpoint says, `None` for a log it doesn't know. `clean`:
-    /// the volume was closed cleanly, so the mark is the truth and no file need be touched before first use. Otherwise the
-    /// tail after `mark.segments_synced` is checked batch by batch, then `entries` are done again: where they differ from
-    /// what the segments hold, the entries are right.
-    pub(crate) fn open(
-        volume: std::sync::Arc<crate::Volume>,
-        key: crate::LogKey,
-        settings: LogSettings,
-        mark: Option<crate::volume::LogMark>,
-        clean: bool,
-        entries: Vec<(crate::wal::Lsn, crate::wal::WalEntry)>,
-    ) -> Result<Log, crate::OpenError> {
-        todo!("{volume:?} {key:?} {settings:?} {mark:?} {clean} {entries:?}")
-    }
-}
-
-/// One partition's copy. The host holds the partition's lock for each call; none of them does I/O except where said.
+/// One partition's copy. The host holds the partition's lock for each call; none of them does I/O except where said, and
+/// except that the first use of a log that was closed cleanly reads what its folder holds (a listing, and a few small
+/// reads for each segment).
 #[derive(Debug)]
 pub struct Log {
-    _private: (),
+    volume: Arc<Volume>,
+    key: LogKey,
+    settings: LogSettings,
+    start: Offset,
+    end: Offset,
+    written: Offset,
+    segments_synced: Offset,
+    /// Everything before it is durable in the write-ahead log or in synced segments; may be ahead of `written`.
+    wal_synced: Offset,
+    /// Entries in the write-ahead log that are not known to be durable: the place after each, and the log's end there.
+    wal_pending: VecDeque<(Lsn, Offset)>,
+    /// The place after this log's newest entry, after the newest that is written to a segment, and what the volume was told.
+    last_lsn: Option<Lsn>,
+    written_lsn: Option<Lsn>,
+    told: Option<(LogMark, Option<Lsn>)>,
+    size_bytes: u64,
+    last_epoch: LeaderEpoch,
+    /// Appends go through the write-ahead log; follows `settings.sync` when that can be done without a gap.
+    through_wal: bool,
+    failed: Option<DiskError>,
+    /// Being opened: the volume waits for the result and isn't told anything meanwhile.
+    opening: bool,
+    /// Found when the log was last looked at; `None`: not yet.
+    oldest_ms: Option<i64>,
+    /// A log that has not been used since it was opened has nothing more than this.
+    loaded: OnceLock<Box<Loaded>>,
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        if let Some(log) = self.loaded.get_mut() {
+            log.tail.clear(&self.volume);
+        }
+    }
 }
 
 impl Log {
-    /// Settings from now on. A change to `sync` takes effect at the next append, once everything before it is durable.
+    /// Settings from now on. A change to `sync` takes effect at an append that finds everything before it durable (for
+    /// `sync`: in synced segments) and nothing queued.
     pub fn set_settings(&mut self, settings: LogSettings) {
-        todo!("{settings:?}")
+        self.settings = settings;
     }
     /// The first offset that can be read.
     pub fn log_start_offset(&self) -> Offset {
-        todo!()
+        self.start
     }
     /// The offset that the next record gets.
     pub fn log_end_offset(&self) -> Offset {
-        todo!()
+        self.end
     }
     /// Everything before it is in the operating system's hands.
     pub fn written(&self) -> Offset {
-        todo!()
+        self.written
     }
-    /// Everything before it survives a power cut.
+    /// Everything before it survives a power cut. Never beyond [`Log::written`]: what is in the write-ahead log but could
+    /// not be written to its segment may still be taken back.
     pub fn synced(&self) -> Offset {
-        todo!()
+        self.segments_synced.max(self.wal_synced.min(self.written))
     }
-    /// Bytes of all segments.
+    /// Bytes of all segments, without what is queued.
     pub fn size_bytes(&self) -> u64 {
-        todo!()
+        self.size_bytes
     }
-    /// The epoch of the last batch; −1 for an empty log.
+    /// The epoch of the last batch that was appended, even when retention has removed it since; −1 when there never was one.
     pub fn last_epoch(&self) -> LeaderEpoch {
-        todo!()
+        self.last_epoch
     }
     /// See [`EpochEnd`]; `None` where nothing is known of such an epoch.
     pub fn epoch_end(&self, epoch: LeaderEpoch) -> Option<EpochEnd> {
-        todo!("{epoch}")
+        let log = self.loaded().ok()?;
+        log.epochs.end_of(epoch, self.start..self.end)
     }
     /// The epoch that wrote `offset`; −1 where unknown.
     pub fn epoch_at(&self, offset: Offset) -> LeaderEpoch {
-        todo!("{offset}")
+        match self.loaded() {
+            Ok(log) if offset < self.end => log.epochs.epoch_at(offset),
+            _ => LeaderEpoch::NONE,
+        }
     }
     /// The first error after which this log refuses appends; reads go on.
     pub fn failed(&self) -> Option<&DiskError> {
-        todo!()
-    }
-    /// Appends one batch (leader) or any number (follower): checks producer state, assigns offsets, patches the batch
-    /// in place, queues it for the segment and, for a `sync` log, for the write-ahead log. The caller has checked the CRC.
-    pub fn append(&mut self, batches: Vec<u8>, how: AppendAs) -> Result<Appended, AppendError> {
-        todo!("{batches:?} {how:?}")
-    }
-    /// The next write to run, when something is queued and none is out.
-    pub fn take_write(&mut self) -> Option<Write> {
-        todo!()
-    }
-    /// Takes a write back: `written` moves, or the log is failed (a full disk fails only what was queued:
-    /// the log goes back to `written` and can be appended to again). The error is for the appends that
-    /// were in flight; they were not acknowledged.
-    pub fn write_done(&mut self, done: Written) -> Result<(), DiskError> {
-        todo!("{done:?}")
+        self.failed.as_ref()
     }
     /// From [`crate::FlushDone::synced`]. For a log without `sync`, `synced` moves by upkeep alone.
     pub fn on_synced(&mut self, to: Offset) {
-        todo!("{to}")
-    }
-    /// Batches from the one that holds `from`, up to `until` (exclusive: high watermark, last stable offset or log end) and
-    /// about `max_bytes`. The first batch comes whole even when larger (KIP-74).
-    pub fn read(
-        &mut self,
-        from: Offset,
-        until: Offset,
-        max_bytes: usize,
-    ) -> Result<Read, ReadError> {
-        todo!("{from} {until} {max_bytes}")
-    }
-    /// A look-up of the first record at or after `timestamp`, before `until`.
-    pub fn find_time(&mut self, timestamp: i64, until: Offset) -> Result<TimePlan, ReadError> {
-        todo!("{timestamp} {until}")
-    }
-    /// The record with the largest timestamp before `until` (KIP-734).
-    pub fn find_max_timestamp(&mut self, until: Offset) -> Result<TimePlan, ReadError> {
-        todo!("{until}")
-    }
-    /// Nothing before `before` can be read any more; it may lie inside a batch. Never goes back. Durable once
-    /// the entry that it queues in the write-ahead log is (for a log with or without `sync`).
-    pub fn delete_records(&mut self, before: Offset) -> Result<(), DiskError> {
-        todo!("{before}")
-    }
-    /// Cuts everything at and after `to` (a follower's); rebuilds producer state. Does I/O.
-    pub fn truncate(&mut self, to: Offset) -> Result<(), DiskError> {
-        todo!("{to}")
-    }
-    /// What retention wants at `now_ms` and with the high watermark: moves the start offset now, and returns the removal
-    /// of files. `None`: nothing to do.
-    pub fn retain(&mut self, now_ms: i64, high_watermark: Offset) -> Option<Upkeep> {
-        todo!("{now_ms} {high_watermark}")
-    }
-    /// When [`Log::retain`] next has something to do by age, in ms since the epoch; `None`: not by age.
-    pub fn next_retention_ms(&self) -> Option<i64> {
-        todo!()
-    }
-    /// Makes every segment durable and snapshots producer state. `None`: nothing unsynced.
-    pub fn sync_segments(&mut self) -> Option<Upkeep> {
-        todo!()
-    }
-    /// Takes upkeep back.
-    pub fn upkeep_done(&mut self, done: UpkeepDone) -> Result<(), DiskError> {
-        todo!("{done:?}")
+        // What counts is which entries are durable: `to` may be of before a cut, and mean other records.
+        let _ = to;
+        let durable = self.volume.durable();
+        while let Some((_, next)) = self.wal_pending.pop_front_if(|(lsn, _)| *lsn <= durable) {
+            self.wal_synced = self.wal_synced.max(next);
+        }
     }
     /// Forgets producers that have been silent for `producer_expiration_ms`.
     pub fn expire_producers(&mut self, now_ms: i64) {
-        todo!("{now_ms}")
+        let (expiration, written) = (self.settings.producer_expiration_ms, self.written);
+        // A log that isn't in use has none in memory.
+        if let Some(log) = self.loaded.get_mut() {
+            log.producers.expire(now_ms, expiration, written);
+        }
     }
     /// The producers known here.
     pub fn producers(&self) -> Vec<ProducerSummary> {
-        todo!()
+        match self.loaded() {
+            Ok(log) => log.producers.summaries(),
+            Err(_) => Vec::new(),
+        }
+    }
+    /// Gives the memory of recent batches back; readers get them from files. For logs that nobody reads or writes.
+    pub fn release_tail(&mut self) {
+        if let Some(log) = self.loaded.get_mut() {
+            log.tail.clear(&self.volume);
+        }
+    }
+
+    /// What the folder holds; read at the first use.
+    fn loaded(&self) -> Result<&Loaded, DiskError> {
+        if let Some(log) = self.loaded.get() {
+            return Ok(log);
+        }
+        let rules = LoadRules {
+            key: self.key,
+            start: self.start,
+            trusted: self.end,
+            limit: self.end,
+            interval: self.settings.index_interval_bytes,
+        };
+        let log = load(&self.volume, rules)?;
+        Ok(self.loaded.get_or_init(|| Box::new(log)))
+    }
+    fn loaded_mut(&mut self) -> Result<&mut Loaded, DiskError> {
+        if self.loaded.get().is_none() {
+            let written = self.loaded()?.written_bytes();
+            self.size_bytes = written;
+        }
+        // Set just now.
+        self.loaded
+            .get_mut()
+            .map(|log| &mut **log)
+            .ok_or_else(|| DiskError {
+                action: "load",
+                path: self.key.folder(),
+                source: Arc::new(std::io::Error::other("the log is not loaded")),
+            })
+    }
+    /// What the checkpoint is to say of this log.
+    fn mark(&self) -> LogMark {
+        LogMark {
+            start: self.start,
+            end: self.written,
+            segments_synced: self.segments_synced,
+            size_bytes: self.size_bytes,
+            last_epoch: match self.loaded.get() {
+                Some(log) => log.epochs.epoch_at(self.written + -1),
+                None => self.last_epoch,
+            },
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

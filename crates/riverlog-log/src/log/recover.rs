@@ -1,0 +1,234 @@
+//! Opening a log: at once after a clean stop, and by recovery after a crash.
+//!
+//! Recovery begins at the checkpoint's mark. Segments are durable up to `segments_synced`: what is missing or doesn't fit
+//! there is damage, and stays a hole that readers are told of. From there on the segments hold what the system happened to
+//! write: batches count as long as they are whole, sound, and go on from each other. Then the entries of the write-ahead
+//! log are done again; where they differ from the segments they are right, unless the segment's batch is of a newer epoch.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use riverlog_wire::batch::{BatchHeader, batches};
+use riverlog_wire::{LeaderEpoch, Offset};
+
+use super::load::{LoadRules, load};
+use super::{Log, LogSettings, ReadError};
+use crate::volume::LogMark;
+use crate::wal::{Lsn, WalEntry};
+use crate::{DiskError, LogKey, OpenError, Volume};
+
+impl Log {
+    /// Called by [`crate::Volume::open_log`]. `mark`: what the checkpoint says, `None` for a log it doesn't know. `clean`:
+    /// the volume was closed cleanly, so the mark is the truth and no file need be touched before first use. Otherwise the
+    /// tail after `mark.segments_synced` is checked batch by batch, then `entries` are done again: where they differ from
+    /// what the segments hold, the entries are right.
+    pub(crate) fn open(
+        volume: Arc<Volume>,
+        key: LogKey,
+        settings: LogSettings,
+        mark: Option<LogMark>,
+        clean: bool,
+        entries: Vec<(Lsn, WalEntry)>,
+    ) -> Result<Log, OpenError> {
+        let known = mark.unwrap_or(LogMark {
+            start: Offset(0),
+            end: Offset(0),
+            segments_synced: Offset(0),
+            size_bytes: 0,
+            last_epoch: LeaderEpoch::NONE,
+        });
+        let mut log = Log {
+            volume,
+            key,
+            through_wal: settings.sync,
+            settings,
+            start: known.start,
+            end: known.end,
+            written: known.end,
+            segments_synced: known.segments_synced,
+            wal_synced: known.segments_synced,
+            wal_pending: Default::default(),
+            last_lsn: None,
+            written_lsn: None,
+            told: None,
+            opening: true,
+            size_bytes: known.size_bytes,
+            last_epoch: known.last_epoch,
+            failed: None,
+            oldest_ms: None,
+            loaded: OnceLock::new(),
+        };
+        if mark.is_some() && clean {
+            log.told = mark.map(|mark| (mark, None));
+        } else {
+            log.recover(known, entries)?;
+        }
+        log.opening = false;
+        Ok(log)
+    }
+
+    fn recover(&mut self, mark: LogMark, entries: Vec<(Lsn, WalEntry)>) -> Result<(), DiskError> {
+        let volume = self.volume.clone();
+        let mut trusted = mark.segments_synced;
+        for (_, entry) in &entries {
+            if let WalEntry::Truncate { to, .. } = entry {
+                trusted = trusted.min(*to);
+            }
+        }
+        let mut loaded = load(
+            &volume,
+            LoadRules {
+                key: self.key,
+                start: self.start,
+                trusted,
+                limit: Offset(i64::MAX),
+                interval: self.settings.index_interval_bytes,
+            },
+        )?;
+        // A later segment may get the name of one that goes.
+        for segment in std::mem::take(&mut loaded.doomed) {
+            segment.remove(&volume)?;
+            loaded.folder_unsynced = true;
+        }
+        self.end = loaded.planned.next;
+        self.written = self.end;
+        if let Some(first) = loaded.segments.first().filter(|_| loaded.folder_made) {
+            self.start = self.start.max(first.base);
+        }
+        self.segments_synced = trusted.min(self.end);
+        self.wal_synced = self.segments_synced;
+        self.last_epoch = loaded.epochs.last();
+        self.size_bytes = loaded.written_bytes();
+        self.loaded = OnceLock::from(Box::new(loaded));
+
+        for (lsn, entry) in net(entries) {
+            match entry {
+                WalEntry::Append { base, batches, .. } => self.redo_append(base, batches)?,
+                WalEntry::Truncate { to, .. } => self.redo_truncate(to)?,
+                WalEntry::StartOffset { to, .. } if to > self.end => self.start_anew(to),
+                WalEntry::StartOffset { to, .. } => self.start = self.start.max(to),
+            }
+            self.last_lsn = Some(lsn);
+            self.written_lsn = Some(lsn);
+        }
+        if self.start > self.end {
+            self.start_anew(self.start);
+        }
+        self.last_epoch = self.loaded_mut()?.epochs.last();
+        // Batches that were acknowledged and whose entries have been released are in synced segments; but which those
+        // are, the mark may not say yet.
+        if self.settings.sync
+            && self.synced() < self.end
+            && let Some(upkeep) = self.sync_segments()
+        {
+            self.upkeep_done(upkeep.run())?;
+        }
+        if self.is_quiet() {
+            self.loaded = OnceLock::new();
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the log holds what an entry says.
+    fn redo_append(&mut self, base: Offset, mut rest: Bytes) -> Result<(), DiskError> {
+        let mut at = base;
+        // What was deleted meanwhile may be gone from the segments.
+        while at < self.start && !rest.is_empty() {
+            let Ok(header) = BatchHeader::parse(&rest) else {
+                return Ok(());
+            };
+            if header.next_offset() > self.start {
+                break;
+            }
+            at = header.next_offset();
+            let _ = rest.split_to(header.size().min(rest.len()));
+        }
+        while !rest.is_empty() && at < self.end {
+            let there = self.stored(at, rest.len())?;
+            let same = common(&there, &rest);
+            if same == 0 {
+                if self.is_newer(&there, &rest) {
+                    return Ok(());
+                }
+                self.cut_segments(at)?;
+                break;
+            }
+            let _ = rest.split_to(same);
+            at = last_next(&there[..same]).unwrap_or(at);
+        }
+        if !rest.is_empty() {
+            // What doesn't lead on from here was never acknowledged: the log was not going through the write-ahead log
+            // before it.
+            if at != self.end || self.append_follower(rest.to_vec()).is_err() {
+                return Ok(());
+            }
+            while let Some(write) = self.take_write() {
+                self.write_done(write.run())?;
+            }
+        }
+        self.wal_synced = self
+            .wal_synced
+            .max(self.end.min(last_next(&rest).unwrap_or(at)));
+        Ok(())
+    }
+
+    fn redo_truncate(&mut self, to: Offset) -> Result<(), DiskError> {
+        if to < self.end {
+            self.cut_segments(to.max(self.start))?;
+        }
+        Ok(())
+    }
+
+    /// The batches that the segments hold from `at` on; nothing when they are damaged.
+    fn stored(&mut self, at: Offset, max_bytes: usize) -> Result<Bytes, DiskError> {
+        let end = self.written;
+        let read = self
+            .reader()?
+            .read(at, end, max_bytes)
+            .and_then(|slices| slices.into_bytes());
+        match read {
+            Ok(bytes) => Ok(bytes),
+            Err(ReadError::Disk(error)) => Err(error),
+            Err(_) => Ok(Bytes::new()),
+        }
+    }
+
+    /// Whether the segments' batch was written after the entry's: a newer epoch never comes before an older one.
+    fn is_newer(&self, there: &[u8], entry: &[u8]) -> bool {
+        match (BatchHeader::parse(there), BatchHeader::parse(entry)) {
+            (Ok(there), Ok(entry)) => there.leader_epoch > entry.leader_epoch,
+            _ => false,
+        }
+    }
+}
+
+/// Bytes of the whole batches with which both begin.
+fn common(a: &[u8], b: &[u8]) -> usize {
+    let mut same = 0;
+    for (x, y) in batches(a).zip(batches(b)) {
+        match (x, y) {
+            (Ok(x), Ok(y)) if x.bytes == y.bytes => same += x.bytes.len(),
+            _ => break,
+        }
+    }
+    same
+}
+
+fn last_next(bytes: &[u8]) -> Option<Offset> {
+    batches(bytes)
+        .map_while(Result::ok)
+        .last()
+        .map(|b| b.header.next_offset())
+}
+
+/// Leaves out what a later truncation took back, so that it needs no room on a disk that may be full.
+fn net(entries: Vec<(Lsn, WalEntry)>) -> Vec<(Lsn, WalEntry)> {
+    let mut out: Vec<(Lsn, WalEntry)> = Vec::with_capacity(entries.len());
+    for (lsn, entry) in entries {
+        if let WalEntry::Truncate { to, .. } = &entry {
+            out.retain(|(_, e)| !matches!(e, WalEntry::Append { base, .. } if base >= to));
+        }
+        out.push((lsn, entry));
+    }
+    out
+}

@@ -1,0 +1,4 @@
+//! Stories of one log.
+
+mod basic;
+mod support;

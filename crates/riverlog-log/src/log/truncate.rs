@@ -1,0 +1,258 @@
+//! Cutting the tail: what a follower has to do when its leader's log went another way.
+
+use std::sync::Arc;
+
+use riverlog_wire::Offset;
+
+use super::Log;
+use super::check::{BLOCK, BlockCrc};
+use super::facts::Facts;
+use super::load::load_producers;
+use super::read::{Reader, SegmentReader};
+use super::scan::{ScanRules, Step, from_start, scan};
+use super::segment::{Segment, disk_error};
+use super::verify::damage_between;
+use crate::{DiskError, DiskFile};
+
+impl Log {
+    /// Cuts everything at and after `to` (a follower's); rebuilds producer state. Does I/O, and waits for a write or an
+    /// upkeep that runs. A batch that holds `to` goes as a whole: see [`Log::log_end_offset`].
+    pub fn truncate(&mut self, to: Offset) -> Result<(), DiskError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let to = to.max(self.start);
+        if to >= self.end {
+            return Ok(());
+        }
+        if to >= self.written {
+            self.end = self.cut_queue(to)?;
+            self.last_epoch = self.loaded_mut()?.epochs.last();
+            if self.through_wal {
+                self.submit_truncate(self.end);
+            }
+            return Ok(());
+        }
+        let result = self.cut_durably(to);
+        if let Err(error) = &result {
+            // Half done, or done on the disk only, or in the write-ahead log only: recovery makes one of it.
+            self.failed = Some(error.clone());
+        }
+        result
+    }
+
+    /// A cut of what is written. The write-ahead log must say so first: the checkpoint that a crash finds promises more than
+    /// is left, and would make it look like lost data. And it must say when the cut is over, so that recovery doesn't cut
+    /// what comes next.
+    fn cut_durably(&mut self, to: Offset) -> Result<(), DiskError> {
+        let end = self.place_of_cut(to)?;
+        self.submit_truncate(end);
+        self.volume
+            .make_durable(self.last_lsn.unwrap_or_default())?;
+        self.cut_segments(to)?;
+        if let Some(upkeep) = self.sync_segments() {
+            self.upkeep_done(upkeep.run())?;
+        }
+        self.volume.make_durable(self.volume.submitted())
+    }
+
+    /// Where the log will end.
+    fn place_of_cut(&mut self, to: Offset) -> Result<Offset, DiskError> {
+        let reader = self.reader()?;
+        let at = reader.segments.partition_point(|s| s.base <= to);
+        match reader.segments.get(at.saturating_sub(1)) {
+            Some(segment) => Ok(place_of(&reader, segment, to)?.1),
+            None => Ok(to),
+        }
+    }
+
+    /// Takes queued batches back. Those that stay are written again: a write that was out may have been half done.
+    fn cut_queue(&mut self, to: Offset) -> Result<Offset, DiskError> {
+        let (mut end, interval) = (self.written, self.settings.index_interval_bytes);
+        let log = self.loaded_mut()?;
+        log.gate.end_life();
+        log.gate.wait();
+        let queue = std::mem::take(&mut log.queue);
+        let mut kept = std::mem::take(&mut log.in_flight);
+        log.needs_cut |= !kept.is_empty();
+        kept.extend(queue);
+        while let Some(mut item) = kept.pop_back_if(|item| item.next > to) {
+            let mut bytes = item.bytes.len();
+            while item.batches.last().is_some_and(|b| b.info.next > to) {
+                if let Some(batch) = item.batches.pop() {
+                    log.producers.undo(&batch.undo);
+                    bytes -= batch.info.size as usize;
+                }
+            }
+            if let Some(last) = item.batches.last() {
+                item.next = last.info.next;
+                item.bytes.truncate(bytes);
+                kept.push_back(item);
+                break;
+            }
+        }
+        if let Some(last) = kept.back() {
+            end = last.next;
+        }
+        super::write::drop_segments_from(log, end);
+        let active = log.active().clone();
+        for item in kept.iter().filter(|i| Arc::ptr_eq(&i.segment, &active)) {
+            for batch in &item.batches {
+                log.planned.add(active.base, &batch.info, interval);
+            }
+        }
+        log.queue = kept;
+        log.epochs.truncate(end);
+        Ok(end)
+    }
+
+    /// Cuts files, and makes what is in memory again.
+    pub(super) fn cut_segments(&mut self, to: Offset) -> Result<Offset, DiskError> {
+        let volume = self.volume.clone();
+        let start = self.start;
+        let interval = self.settings.index_interval_bytes;
+        let log = self.loaded_mut()?;
+        log.gate.end_life();
+        log.gate.wait();
+        log.queue.clear();
+        log.in_flight.clear();
+        log.upkeep_out = None;
+        let at = log
+            .segments
+            .partition_point(|s| s.base <= to)
+            .saturating_sub(1);
+        let reader = Reader {
+            volume: volume.clone(),
+            segments: log.segments.clone(),
+            epochs: log.epochs.clone(),
+        };
+        let Some(segment) = reader.segments.get(at) else {
+            return Ok(start);
+        };
+        let (cut_at, end) = place_of(&reader, segment, to)?;
+        for gone in log.segments.iter().skip(at + 1).rev() {
+            gone.remove(&volume)?;
+        }
+        match cut_at {
+            Some(cut_at) => cut_segment(&reader, segment, cut_at, end, interval)?,
+            // Within a hole, perhaps.
+            None => segment.state().facts.next = end,
+        }
+        Arc::make_mut(&mut log.segments).truncate(at + 1);
+        if segment.state().sealed {
+            // Its end is where the log now ends; what follows goes into a segment of its own.
+            let key = segment.seed.key;
+            log.push_segment(Arc::new(Segment::new(key, log.dir.clone(), end)));
+        }
+        log.planned = log.active().facts();
+        log.needs_cut = false;
+        log.folder_unsynced = true;
+        log.tail.truncate(&volume, end);
+        log.epochs.truncate(end);
+        log.epochs_dirty = true;
+        log.producers = load_producers(&volume, log, end, end, None)?;
+        let (size, last_epoch) = (log.written_bytes(), log.epochs.last());
+        self.size_bytes = size;
+        self.last_epoch = last_epoch;
+        self.written = end;
+        self.end = end;
+        self.segments_synced = self.segments_synced.min(end);
+        self.wal_synced = self.wal_synced.min(end);
+        self.wal_pending.retain(|(_, next)| *next <= end);
+        Ok(end)
+    }
+}
+
+/// Where the first batch begins that reaches beyond `to` (`None`: no such batch in this segment), and the log's end then.
+fn place_of(
+    reader: &Reader,
+    segment: &Arc<Segment>,
+    to: Offset,
+) -> Result<(Option<u64>, Offset), DiskError> {
+    let open = SegmentReader::open(reader, segment)?;
+    let Some(file) = &open.file else {
+        return Ok((None, open.next.min(to)));
+    };
+    open.trust_indexes(file)?;
+    let (at, offset) = open.floor(file, to)?;
+    let mut walker = open.walker(file, at, offset);
+    let mut end = segment.base;
+    loop {
+        match walker.look(4096)? {
+            Step::Batch { header, at } => {
+                if header.next_offset() > to {
+                    return Ok((Some(at), header.base_offset.min(to)));
+                }
+                end = header.next_offset();
+                walker.pass(&header);
+            }
+            Step::End => return Ok((None, open.next.min(to).max(end))),
+            Step::Bad { at, .. } => {
+                if !walker.resync()? {
+                    return Ok((Some(at), end));
+                }
+            }
+        }
+    }
+}
+
+/// Cuts a segment's file, and makes its facts again.
+fn cut_segment(
+    reader: &Reader,
+    segment: &Arc<Segment>,
+    cut_at: u64,
+    end: Offset,
+    interval: u32,
+) -> Result<(), DiskError> {
+    let path = segment.path("log");
+    let open = SegmentReader::open(reader, segment)?;
+    let file = segment.file_to_write(&reader.volume)?;
+    let block_start = cut_at / BLOCK * BLOCK;
+    let block = tail_block(&open, &file, block_start, cut_at)?;
+    file.set_len(cut_at).map_err(disk_error("cut", &path))?;
+    let (facts, start) = from_start(segment);
+    let rules = ScanRules {
+        trusted: end,
+        limit: end,
+        crc: false,
+        interval,
+    };
+    let appended_ms = segment.facts().appended_ms;
+    let mut scanned = scan(segment, file.clone(), facts, start, rules, |_| {})?.rebuilt;
+    scanned.facts = Facts {
+        size: cut_at,
+        next: end,
+        appended_ms,
+        ..scanned.facts
+    };
+    segment.cut(scanned, block, file);
+    Ok(())
+}
+
+/// The CRC of the bytes that stay in the block which is cut: none, when some of them are damaged.
+fn tail_block(
+    open: &SegmentReader<'_>,
+    file: &Arc<dyn DiskFile>,
+    from: u64,
+    to: u64,
+) -> Result<BlockCrc, DiskError> {
+    let seed = open.segment.seed;
+    let mut block = BlockCrc::resume(seed, from, Some(seed.block(from / BLOCK).value()));
+    let mut done = Vec::new();
+    if from == to {
+        return Ok(block);
+    }
+    let damaged = damage_between(open, file, from, to)?
+        .iter()
+        .any(|d| d.at.start < to);
+    let mut bytes = vec![0; (to - from) as usize];
+    let n = file
+        .read_at(&mut bytes, from)
+        .map_err(disk_error("read", &open.segment.path("log")))?;
+    if damaged || n < bytes.len() {
+        block.skip(to - from, &mut done);
+    } else {
+        block.update(&bytes, &mut done);
+    }
+    Ok(block)
+}

@@ -1,0 +1,381 @@
+//! Upkeep: syncing segments, snapshots of producer state, the epoch checkpoint, removal of files.
+
+use std::sync::Arc;
+
+use riverlog_wire::Offset;
+
+use super::Log;
+use super::epochs::encode_epochs;
+use super::load::{EPOCHS_FILE, Loaded, snapshot_path};
+use super::queue::Gate;
+use super::segment::{PendingSummary, Segment, disk_error, remove_file};
+use super::snapshot::encode_snapshot;
+use crate::wal::Lsn;
+use crate::{DiskError, DiskFile, OpenMode, Volume};
+
+/// Work that keeps a log in shape: sync of segments, removal of old ones, snapshots. Run without the partition's lock; at
+/// most one exists a log.
+#[derive(Debug)]
+pub struct Upkeep {
+    volume: Arc<Volume>,
+    gate: Arc<Gate>,
+    life: u64,
+    dir: Arc<str>,
+    sync: Option<Sync>,
+    /// A segment without a byte whose file must be there before the others go: its name carries the log's end.
+    make: Option<Arc<Segment>>,
+    remove: Vec<Arc<Segment>>,
+    remove_snapshots: Vec<Offset>,
+    sync_folder: bool,
+}
+
+/// The part that makes segments durable.
+#[derive(Debug)]
+pub(super) struct Sync {
+    segments: Vec<SyncSegment>,
+    /// Everything before it is durable afterwards, and the log's entries of the write-ahead log before that place are
+    /// not needed any more.
+    to: Offset,
+    lsn: Option<Lsn>,
+    epochs: Option<String>,
+    snapshot: Option<(Offset, Vec<u8>)>,
+}
+
+#[derive(Debug)]
+struct SyncSegment {
+    segment: Arc<Segment>,
+    /// `None`: only the files beside it are behind.
+    file: Option<Arc<dyn DiskFile>>,
+    size: u64,
+    summary: PendingSummary,
+}
+
+/// What an [`Upkeep`] did.
+#[derive(Debug)]
+pub struct UpkeepDone {
+    life: u64,
+    sync: Option<Sync>,
+    /// What could not be removed and is tried again.
+    left: Vec<Arc<Segment>>,
+    make: Option<Arc<Segment>>,
+    removed_snapshots: Vec<Offset>,
+    folder_synced: bool,
+    error: Option<Failure>,
+}
+
+#[derive(Debug)]
+struct Failure {
+    error: DiskError,
+    /// Bytes of a segment may be lost: the log can't be trusted any more.
+    fatal: bool,
+}
+
+impl Upkeep {
+    /// Touches the disk.
+    pub fn run(self) -> UpkeepDone {
+        let mut done = UpkeepDone {
+            life: self.life,
+            sync: None,
+            left: Vec::new(),
+            make: None,
+            removed_snapshots: Vec::new(),
+            folder_synced: false,
+            error: None,
+        };
+        let gate = self.gate.clone();
+        let result = gate.pass_upkeep(self.life, || self.keep());
+        // Files of a life that has ended still have to go, and so has what they wait for.
+        let result_void = result.is_none();
+        done.error = match result {
+            Some(Ok(())) => {
+                done.folder_synced = self.sync_folder;
+                None
+            }
+            Some(Err(failure)) => Some(failure),
+            None => None,
+        };
+        if done.error.is_some() || result_void {
+            done.left = self.remove;
+            done.make = self.make;
+        } else {
+            for segment in self.remove {
+                if let Err(error) = segment.remove(&self.volume) {
+                    done.error = Some(Failure {
+                        error,
+                        fatal: false,
+                    });
+                    done.left.push(segment);
+                }
+            }
+            for at in self.remove_snapshots {
+                if remove_file(&self.volume, &snapshot_path(&self.dir, at)).is_ok() {
+                    done.removed_snapshots.push(at);
+                }
+            }
+        }
+        done.sync = self.sync;
+        done
+    }
+
+    fn keep(&self) -> Result<(), Failure> {
+        let volume = &*self.volume;
+        let minor = |error| Failure {
+            error,
+            fatal: false,
+        };
+        if let Some(segment) = &self.make {
+            volume
+                .disk()
+                .create_dir_all(&self.dir)
+                .map_err(disk_error("make", &self.dir))
+                .map_err(minor)?;
+            volume
+                .file(&segment.path("log"), OpenMode::Create)
+                .map_err(minor)?;
+            segment.state().made = true;
+        }
+        if let Some(sync) = &self.sync {
+            for part in &sync.segments {
+                if let Some(file) = &part.file {
+                    file.sync()
+                        .map_err(disk_error("sync", &part.segment.path("log")))
+                        .map_err(|error| Failure { error, fatal: true })?;
+                }
+                part.segment
+                    .flush_side(volume, Some(part.summary))
+                    .map_err(minor)?;
+                part.segment.sync_check(volume).map_err(minor)?;
+            }
+            if let Some((at, bytes)) = &sync.snapshot {
+                replace(volume, &snapshot_path(&self.dir, *at), bytes).map_err(minor)?;
+            }
+            if let Some(text) = &sync.epochs {
+                let path = format!("{}/{EPOCHS_FILE}", self.dir);
+                replace(volume, &path, text.as_bytes()).map_err(minor)?;
+            }
+        }
+        if self.sync_folder {
+            sync_folder(volume, &self.dir).map_err(minor)?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes a log's folder and the entries in it durable.
+pub(super) fn sync_folder(volume: &Volume, dir: &str) -> Result<(), DiskError> {
+    let mut path = dir;
+    loop {
+        volume
+            .disk()
+            .sync_dir(path)
+            .map_err(disk_error("sync", path))?;
+        if path.is_empty() {
+            return Ok(());
+        }
+        path = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+    }
+}
+
+/// Replaces a small file, so that a crash leaves the old one or the new one once the folder is synced.
+pub(super) fn replace(volume: &Volume, path: &str, bytes: &[u8]) -> Result<(), DiskError> {
+    let temporary = format!("{path}.tmp");
+    let file = volume
+        .disk()
+        .open(&temporary, OpenMode::Create)
+        .map_err(disk_error("open", &temporary))?;
+    file.set_len(0).map_err(disk_error("cut", &temporary))?;
+    file.write_at(&[bytes], 0)
+        .map_err(disk_error("write", &temporary))?;
+    file.sync().map_err(disk_error("sync", &temporary))?;
+    volume
+        .disk()
+        .rename(&temporary, path)
+        .map_err(disk_error("rename", &temporary))
+}
+
+impl Log {
+    /// Makes every segment durable and snapshots producer state. `None`: nothing unsynced, or an upkeep is out already.
+    pub fn sync_segments(&mut self) -> Option<Upkeep> {
+        if self.failed.is_some() {
+            return None;
+        }
+        let lsn = self.covered_lsn();
+        let to = self.written;
+        let Some(log) = self.loaded.get_mut() else {
+            self.tell_volume(lsn);
+            return None;
+        };
+        if log.upkeep_out.is_some() {
+            return None;
+        }
+        let Loaded {
+            segments, epochs, ..
+        } = &**log;
+        let producers = state_as_written(log);
+        let mut parts = Vec::new();
+        for segment in segments.iter() {
+            let (file, size, behind) = {
+                let state = segment.state();
+                let behind = state.made && state.summarized != state.facts.size;
+                (state.unsynced.clone(), state.facts.size, behind)
+            };
+            if file.is_none() && !behind {
+                continue;
+            }
+            let last = Arc::ptr_eq(segment, log.active());
+            let known = if last {
+                producers.len() as u32
+            } else {
+                u32::MAX
+            };
+            let crc = epochs.crc_between(segment.base, segment.facts().next);
+            parts.push(SyncSegment {
+                segment: segment.clone(),
+                file,
+                size,
+                summary: segment.summary(crc, known),
+            });
+        }
+        let epochs = log.epochs_dirty.then(|| encode_epochs(epochs.entries()));
+        let idle = parts.is_empty() && epochs.is_none() && !log.folder_unsynced;
+        if idle && log.doomed.is_empty() && log.make.is_none() {
+            self.tell_volume(lsn);
+            return None;
+        }
+        let snapshot = (producers.len() > 0 && !log.snapshots.contains(&to))
+            .then(|| (to, encode_snapshot(&producers)));
+        let sync_folder = log.folder_unsynced || snapshot.is_some() || epochs.is_some();
+        let sync = Sync {
+            segments: parts,
+            to,
+            lsn,
+            epochs,
+            snapshot,
+        };
+        self.upkeep(Some(sync), sync_folder)
+    }
+
+    /// Puts an upkeep together; takes what waits for removal along.
+    pub(super) fn upkeep(&mut self, sync: Option<Sync>, sync_folder: bool) -> Option<Upkeep> {
+        let volume = self.volume.clone();
+        let start = self.start;
+        let log = self.loaded.get_mut()?;
+        let make = log.make.take();
+        log.upkeep_out = Some(log.gate.life());
+        if sync.is_some() {
+            // What comes from now on is for the next one.
+            log.epochs_dirty = false;
+            log.folder_unsynced = false;
+        }
+        let newest = sync.as_ref().and_then(|s| Some(s.snapshot.as_ref()?.0));
+        let remove_snapshots = superfluous(log, newest, start);
+        Some(Upkeep {
+            volume,
+            gate: log.gate.clone(),
+            life: log.gate.life(),
+            dir: log.dir.clone(),
+            sync_folder: sync_folder || make.is_some(),
+            sync,
+            make,
+            remove: std::mem::take(&mut log.doomed),
+            remove_snapshots,
+        })
+    }
+
+    /// Takes upkeep back.
+    pub fn upkeep_done(&mut self, done: UpkeepDone) -> Result<(), DiskError> {
+        let Some(log) = self.loaded.get_mut() else {
+            return Ok(());
+        };
+        if log.upkeep_out == Some(done.life) {
+            log.upkeep_out = None;
+        }
+        log.doomed.extend(done.left);
+        log.make = log.make.take().or(done.make);
+        for at in &done.removed_snapshots {
+            log.snapshots.remove(at);
+        }
+        if let Some(failure) = done.error {
+            log.epochs_dirty = true;
+            log.folder_unsynced = true;
+            if failure.fatal || !failure.error.is_full() {
+                self.failed = Some(failure.error.clone());
+            }
+            return Err(failure.error);
+        }
+        let (Some(sync), true) = (done.sync, done.life == log.gate.life()) else {
+            // The log was cut meanwhile: what was synced says nothing about what it holds now.
+            log.epochs_dirty = true;
+            log.folder_unsynced = true;
+            return Ok(());
+        };
+        for part in sync.segments {
+            let mut state = part.segment.state();
+            if state.facts.size == part.size {
+                state.unsynced = None;
+            }
+        }
+        log.snapshots.extend(sync.snapshot.map(|(at, _)| at));
+        self.segments_synced = self.segments_synced.max(sync.to);
+        self.wal_synced = self.wal_synced.max(self.segments_synced);
+        self.tell_volume(sync.lsn);
+        Ok(())
+    }
+
+    /// The place in the write-ahead log before which every entry of this log is about what is written.
+    fn covered_lsn(&self) -> Option<Lsn> {
+        match self.loaded.get() {
+            Some(log) if !log.queue.is_empty() || !log.in_flight.is_empty() => self.written_lsn,
+            _ => self.last_lsn,
+        }
+    }
+
+    /// Tells the volume what its checkpoint is to say, when that is news.
+    pub(super) fn tell_volume(&mut self, lsn: Option<Lsn>) {
+        if self.opening {
+            return;
+        }
+        let mark = self.mark();
+        let before = self.told.map_or(lsn, |(_, told)| lsn.max(told));
+        if self.told != Some((mark, before)) {
+            self.told = Some((mark, before));
+            self.volume
+                .segments_synced(self.key, mark, before.unwrap_or_default());
+        }
+    }
+}
+
+/// Producer state without what is only queued.
+fn state_as_written(log: &Loaded) -> std::borrow::Cow<'_, super::producers::Producers> {
+    let undos = log
+        .queue
+        .iter()
+        .rev()
+        .chain(log.in_flight.iter().rev())
+        .flat_map(|item| item.batches.iter().rev())
+        .map(|batch| &batch.undo);
+    if log.producers.touched(undos.clone()) {
+        std::borrow::Cow::Owned(log.producers.before(undos))
+    } else {
+        std::borrow::Cow::Borrowed(&log.producers)
+    }
+}
+
+/// Snapshots that are not needed any more: kept are the newest two, and for each segment the newest one within it, for logs
+/// that are cut back.
+fn superfluous(log: &Loaded, newest: Option<Offset>, start: Offset) -> Vec<Offset> {
+    let mut all: Vec<Offset> = log.snapshots.iter().copied().chain(newest).collect();
+    all.dedup();
+    let kept = all.len().saturating_sub(2);
+    let segment_of = |at: Offset| log.segments.partition_point(|s| s.base < at);
+    let mut out = Vec::new();
+    for (i, at) in all.iter().enumerate().take(kept) {
+        let newer_in_same = all
+            .get(i + 1)
+            .is_some_and(|next| segment_of(*next) == segment_of(*at));
+        if newer_in_same || *at < start {
+            out.push(*at);
+        }
+    }
+    out
+}
