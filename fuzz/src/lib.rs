@@ -1,6 +1,10 @@
 //! What the fuzz targets do with their bytes. Each target is a line that calls one of these, so that a
 //! finding can become a test by calling the same function.
 
+mod messages;
+
+pub use messages::{requests, responses};
+
 use riverlog_wire::batch::{
     Batch, BatchBuilder, BatchError, Filtered, RecordView, batches, filter, set_log_append_time,
     validate_produce,
