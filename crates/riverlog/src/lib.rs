@@ -1,1 +1,47 @@
 //! An event log that runs inside a program.
+//!
+//! The same engine as the Riverlog server, without a server: topics with partitions, offsets, consumer groups, retention,
+//! on disk or in memory. Everything is thread-safe; nothing here needs an async runtime.
+//!
+//! ```
+//! use std::time::Duration;
+//! use riverlog::Broker;
+//!
+//! let broker = Broker::in_memory();
+//! broker.create_topic("orders", 3)?;
+//! let id = broker.publish("orders", Some(b"customer-7"), b"two apples")?;
+//!
+//! let mut consumer = broker.subscribe("orders", "billing", "billing-1")?;
+//! let records = consumer.poll(10, Duration::from_secs(1))?;
+//! assert_eq!(records[0].value(), b"two apples");
+//! assert_eq!(records[0].offset, id.offset);
+//! consumer.commit()?;
+//! # Ok::<(), riverlog::Error>(())
+//! ```
+//!
+//! # What is promised
+//!
+//! - Records with one key go to one partition (Kafka's murmur2 hash, so that every Kafka client agrees), and order holds
+//!   within a partition.
+//! - On disk, [`Broker::publish`] returns when the record survives a power cut, unless the topic asks for
+//!   [`Durability::PageCache`].
+//! - A partition goes to one consumer of a group at a time. Joins and leaves move only what must move; a consumer that
+//!   lost a partition can't commit for it any more.
+//! - At-least-once by default: what was handed out and not committed comes again. [`Delivery::AtMostOnce`] commits first.
+
+mod broker;
+mod consumer;
+mod error;
+mod group;
+mod host;
+mod publish;
+mod record;
+mod topic;
+
+pub use broker::{Broker, BrokerBuilder};
+pub use consumer::{Consumer, Delivery, Start, Subscription};
+pub use error::{Error, Result};
+pub use group::{ConsumerGroup, Lag, Member, PartitionLag};
+pub use publish::{Message, RecordId};
+pub use record::Record;
+pub use topic::{Durability, Full, Partition, Topic, TopicBuilder};

@@ -1,0 +1,287 @@
+//! The broker: where everything starts.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use riverlog_core::metadata::{AdminAnswer, AdminCommand, AdminResult, TopicImage, TopicRef};
+use riverlog_log::Disk;
+use riverlog_log::disk::{MemoryDisk, SystemDisk};
+use riverlog_node::{NodeSettings, PartitionRef};
+use riverlog_wire::ErrorCode;
+
+use crate::consumer::{Consumer, Subscription};
+use crate::group::ConsumerGroup;
+use crate::host::Driver;
+use crate::publish::{Message, Publisher, RecordId};
+use crate::topic::{Topic, TopicBuilder};
+use crate::{Error, Result};
+
+/// An event log: topics, partitions, consumer groups. Cheap to clone; all clones are the same broker, which closes cleanly
+/// when the last one (consumers included) is dropped, or at [`Broker::close`].
+#[derive(Clone)]
+pub struct Broker {
+    pub(crate) driver: Arc<Driver>,
+    publisher: Arc<Publisher>,
+}
+
+impl std::fmt::Debug for Broker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Broker").field("topics", &self.driver.node.image().topics.len()).finish()
+    }
+}
+
+/// Options of a broker; start from [`Broker::builder`].
+///
+/// ```
+/// use std::time::Duration;
+/// let broker = riverlog::Broker::builder().session_timeout(Duration::from_secs(2)).in_memory();
+/// # drop(broker);
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct BrokerBuilder {
+    settings: NodeSettings,
+}
+
+impl BrokerBuilder {
+    /// How long a consumer may stay away from [`Consumer::poll`] before its partitions go to others. Default 45 s.
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.groups.consumer_session_timeout = timeout;
+        self
+    }
+    /// How long committed offsets of a group without consumers are kept. Default 7 days.
+    pub fn offsets_retention(mut self, retention: Duration) -> Self {
+        self.settings.groups.offsets_retention = retention;
+        self
+    }
+    /// How often retention by age and size is looked at. Default 5 minutes. (Retention by count is exact at once.)
+    pub fn retention_check(mut self, interval: Duration) -> Self {
+        self.settings.retention_check_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+        self
+    }
+    /// Any broker setting by Kafka's name, for instance `log.retention.ms`; it becomes the default of new topics.
+    pub fn config(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.configs.insert(key.into(), value.into());
+        self
+    }
+    /// Opens a data folder, or makes it.
+    ///
+    /// - Errors: [`Error::Start`] when another process has it, when a newer release wrote it, when it is damaged beyond repair,
+    ///   or when the disk says no.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Broker> {
+        let disk = SystemDisk::open(path.as_ref()).map_err(|e| {
+            Error::Start(riverlog_node::StartError::Open(riverlog_log::OpenError::Disk(riverlog_log::DiskError {
+                action: "open",
+                path: path.as_ref().display().to_string(),
+                source: Arc::new(e),
+            })))
+        })?;
+        self.on(Arc::new(disk))
+    }
+    /// A broker in memory. Nothing is left of it when it is dropped.
+    pub fn in_memory(mut self) -> Broker {
+        // Memory can't survive a power cut: waiting for a sync would promise nothing.
+        self.settings.configs.entry("riverlog.durability".to_owned()).or_insert_with(|| "page-cache".to_owned());
+        match self.on(Arc::new(MemoryDisk::default())) {
+            Ok(broker) => broker,
+            // A fresh memory disk has no lock holder, no format and no damage; only threads can be refused.
+            Err(error) => panic!("a broker in memory: {error}"),
+        }
+    }
+    fn on(self, disk: Arc<dyn Disk>) -> Result<Broker> {
+        let driver = Driver::start(disk, self.settings)?;
+        Ok(Broker { publisher: Arc::new(Publisher::new(Arc::clone(&driver))), driver })
+    }
+}
+
+impl Broker {
+    /// A broker in memory, with default options.
+    ///
+    /// ```
+    /// let broker = riverlog::Broker::in_memory();
+    /// broker.create_topic("t", 1)?;
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
+    pub fn in_memory() -> Broker {
+        Broker::builder().in_memory()
+    }
+    /// Opens a data folder, or makes it, with default options. One process at a time may have it.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("data");
+    /// let broker = riverlog::Broker::open(&path)?;
+    /// broker.create_topic("t", 1)?;
+    /// broker.publish("t", None, b"kept")?;
+    /// drop(broker);
+    /// let again = riverlog::Broker::open(&path)?;
+    /// assert_eq!(again.topic("t")?.partition(0)?.log_end_offset(), 1);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Broker> {
+        Broker::builder().open(path)
+    }
+    /// Options first.
+    pub fn builder() -> BrokerBuilder {
+        BrokerBuilder::default()
+    }
+    /// Makes a topic with default settings.
+    ///
+    /// - Errors: `TOPIC_ALREADY_EXISTS`, `INVALID_TOPIC_EXCEPTION` (names are 1–249 letters, digits, `.`, `_` and `-`),
+    ///   `INVALID_PARTITIONS`, each as [`Error::Refused`].
+    pub fn create_topic(&self, name: &str, partitions: i32) -> Result<Topic> {
+        self.topic_builder(name).partitions(partitions).create()
+    }
+    /// Makes a topic with retention, bounds or another durability.
+    ///
+    /// ```
+    /// use riverlog::{Broker, Full};
+    /// let broker = Broker::in_memory();
+    /// let topic = broker.topic_builder("jobs").partitions(2).max_records(1_000, Full::Error).create()?;
+    /// assert_eq!(topic.partitions()?.len(), 2);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
+    pub fn topic_builder(&self, name: &str) -> TopicBuilder<'_> {
+        TopicBuilder::new(self, name)
+    }
+    /// A topic that exists.
+    pub fn topic(&self, name: &str) -> Result<Topic> {
+        let image = self.topic_image(name)?;
+        Ok(Topic::new(self.clone(), image))
+    }
+    /// The names of all topics, in order; internal ones aside.
+    pub fn topics(&self) -> Vec<String> {
+        let image = self.driver.node.image();
+        let mut names: Vec<_> = image.topics.values().filter(|t| !t.internal).map(|t| t.name.clone()).collect();
+        names.sort();
+        names
+    }
+    /// Deletes a topic with all its records, and the offsets that groups have committed for it.
+    pub fn delete_topic(&self, name: &str) -> Result<()> {
+        let topics = vec![TopicRef::Name(name.to_owned())];
+        self.admin(AdminCommand::DeleteTopics { topics }, name)?;
+        Ok(())
+    }
+    /// Gives a topic more partitions, `total` in all. Keys that hash to other partitions from now on lose their order relative to
+    /// their older records.
+    pub fn add_partitions(&self, name: &str, total: i32) -> Result<()> {
+        let topics = vec![(name.to_owned(), total, None)];
+        self.admin(AdminCommand::CreatePartitions { topics, validate_only: false }, name)?;
+        Ok(())
+    }
+    /// Publishes one record and waits until it is stored (on disk: until it survives a power cut).
+    ///
+    /// - `key`: records of one key go to one partition; without a key partitions take turns.
+    /// - Returns where it went.
+    /// - Errors: [`Error::UnknownTopic`]; [`Error::Full`]; `RECORD_TOO_LARGE` and `KAFKA_STORAGE_ERROR` as [`Error::Refused`].
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 4)?;
+    /// let one = broker.publish("t", Some(b"k"), b"1")?;
+    /// let two = broker.publish("t", Some(b"k"), b"2")?;
+    /// assert_eq!((one.partition, one.offset + 1), (two.partition, two.offset));
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
+    pub fn publish(&self, topic: &str, key: Option<&[u8]>, value: &[u8]) -> Result<RecordId> {
+        self.publish_message(topic, &Message::new(key, value))
+    }
+    /// Publishes one record with headers, timestamp, partition, or a null value.
+    ///
+    /// ```
+    /// use riverlog::Message;
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// let message = Message::new(Some(b"k"), b"v").header("trace", Some(b"7")).timestamp(1_700_000_000_000);
+    /// broker.publish_message("t", &message)?;
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
+    pub fn publish_message(&self, topic: &str, message: &Message<'_>) -> Result<RecordId> {
+        self.publisher.publish(topic, message)
+    }
+    /// Publishes many records with one wait: one batch for each partition that they go to. Records without a key go to one partition
+    /// together. Not atomic over partitions: after an error some may have been stored.
+    ///
+    /// - Returns where each went, in order.
+    ///
+    /// ```
+    /// use riverlog::Message;
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 2)?;
+    /// let messages: Vec<_> = ["a", "b", "c"].iter().map(|k| Message::new(Some(k.as_bytes()), b"v")).collect();
+    /// assert_eq!(broker.publish_batch("t", &messages)?.len(), 3);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
+    pub fn publish_batch(&self, topic: &str, messages: &[Message<'_>]) -> Result<Vec<RecordId>> {
+        self.publisher.publish_batch(topic, messages)
+    }
+    /// Joins a consumer group, starting at the group's committed offsets, or at the earliest record where it has none.
+    ///
+    /// - `consumer_id`: unique within the group; a second subscription with it takes the place of the first.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// let mut consumer = broker.subscribe("t", "group", "consumer-1")?;
+    /// broker.publish("t", None, b"hello")?;
+    /// assert_eq!(consumer.poll(1, Duration::from_secs(1))?.len(), 1);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
+    pub fn subscribe(&self, topic: &str, group: &str, consumer_id: &str) -> Result<Consumer> {
+        self.subscribe_with(Subscription::new(&[topic], group, consumer_id))
+    }
+    /// Joins a consumer group with several topics, another start, or at-most-once delivery.
+    pub fn subscribe_with(&self, subscription: Subscription) -> Result<Consumer> {
+        Consumer::join(self.clone(), subscription)
+    }
+    /// A consumer group that has members or offsets.
+    pub fn group(&self, name: &str) -> Result<ConsumerGroup> {
+        ConsumerGroup::look_up(self.clone(), name)
+    }
+    /// The names of all groups, in order.
+    pub fn groups(&self) -> Result<Vec<String>> {
+        let groups = self.driver.call(false, |node, now, reply| node.groups(now, reply))?.map_err(Error::refused)?;
+        Ok(groups.into_iter().map(|g| g.group).collect())
+    }
+    /// Stops the broker: waits for what is under way, syncs, and closes the data folder. Afterwards every call on any clone answers
+    /// [`Error::Closed`]. Dropping the last clone does the same.
+    pub fn close(&self) -> Result<()> {
+        self.driver.close()
+    }
+
+    pub(crate) fn topic_image(&self, name: &str) -> Result<Arc<TopicImage>> {
+        self.driver.node.image().topic(name).cloned().ok_or_else(|| Error::UnknownTopic(name.to_owned()))
+    }
+
+    /// A partition of a topic that exists.
+    pub(crate) fn partition(&self, topic: &TopicImage, partition: i32) -> Result<PartitionRef> {
+        self.driver.node.partition(&TopicRef::Id(topic.id), partition).map_err(|code| match code {
+            ErrorCode::UNKNOWN_TOPIC_ID => Error::UnknownTopic(topic.name.clone()),
+            ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => Error::UnknownPartition {
+                topic: topic.name.clone(),
+                partition,
+                count: i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX),
+            },
+            other => Error::refused(other),
+        })
+    }
+
+    /// A command about one thing.
+    pub(crate) fn admin(&self, command: AdminCommand, name: &str) -> Result<AdminResult> {
+        let answer = self.driver.call(true, |node, now, reply| node.admin(command, now, reply))?;
+        let result = match answer.map_err(Error::refused)? {
+            AdminAnswer::Results(mut results) if !results.is_empty() => results.swap_remove(0),
+            _ => return Err(Error::refused(ErrorCode::UNKNOWN_SERVER_ERROR)),
+        };
+        match result.error {
+            ErrorCode::NONE => Ok(result),
+            ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => Err(Error::UnknownTopic(name.to_owned())),
+            code => {
+                let message = result.message.unwrap_or_else(|| code.message().to_owned());
+                Err(Error::Refused { code, message })
+            }
+        }
+    }
+}

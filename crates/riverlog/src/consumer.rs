@@ -1,0 +1,630 @@
+//! Consumers: membership, positions, the wait for records.
+//!
+//! A consumer is a member of a group of the broker-assigned protocol (KIP-848). Its poll is its heartbeat: cheap in a process,
+//! so it is sent with nearly every poll and while one waits, and an assignment changes hands within milliseconds.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use riverlog_core::groups::{
+    CommittedOffset, ConsumerHeartbeat, ConsumerHeartbeatAnswer, GroupAnswer, GroupCommand, TopicPartition,
+};
+use riverlog_core::metadata::{MetadataImage, TopicRef};
+use riverlog_node::{FetchAnswer, FetchCommand, FetchPartition, Isolation, OffsetQuery};
+use riverlog_wire::batch::{RecordView, batches};
+use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
+
+use crate::{Broker, Error, Record, Result};
+
+/// How often a waiting consumer shows that it is there and learns of a new assignment.
+const HEARTBEAT_WHILE_WAITING: Duration = Duration::from_millis(20);
+/// Bytes asked of one partition at a time.
+const FETCH_BYTES: usize = 1 << 20;
+/// The largest expansion of one batch that is accepted.
+pub(crate) const BATCH_LIMIT: usize = 256 << 20;
+
+/// When a consumer's position is committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Delivery {
+    /// By [`Consumer::commit`], after the work is done: a record may come twice, none is left out.
+    #[default]
+    AtLeastOnce,
+    /// Before records are handed out: a record may be left out, none comes twice.
+    AtMostOnce,
+}
+
+/// Where a group starts in a partition for which it has no committed offset (or one that retention has passed).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Start {
+    /// At the first record that is still there.
+    #[default]
+    Earliest,
+    /// After the last record at the time of joining.
+    Latest,
+}
+
+/// How to join a group.
+///
+/// ```
+/// use riverlog::{Broker, Delivery, Start, Subscription};
+/// # let broker = Broker::in_memory();
+/// # broker.create_topic("a", 1)?; broker.create_topic("b", 1)?;
+/// let subscription = Subscription::new(&["a", "b"], "group", "consumer-1")
+///     .delivery(Delivery::AtMostOnce)
+///     .start(Start::Latest);
+/// let consumer = broker.subscribe_with(subscription)?;
+/// # drop(consumer);
+/// # Ok::<(), riverlog::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Subscription {
+    topics: Vec<String>,
+    group: String,
+    consumer: String,
+    delivery: Delivery,
+    start: Start,
+}
+
+impl Subscription {
+    /// At-least-once from the earliest record.
+    pub fn new(topics: &[&str], group: &str, consumer_id: &str) -> Subscription {
+        Subscription {
+            topics: topics.iter().map(|t| (*t).to_owned()).collect(),
+            group: group.to_owned(),
+            consumer: consumer_id.to_owned(),
+            delivery: Delivery::default(),
+            start: Start::default(),
+        }
+    }
+    /// When positions are committed.
+    pub fn delivery(mut self, delivery: Delivery) -> Self {
+        self.delivery = delivery;
+        self
+    }
+    /// Where to start without a committed offset.
+    pub fn start(mut self, start: Start) -> Self {
+        self.start = start;
+        self
+    }
+}
+
+/// A partition that this consumer holds.
+type Key = (TopicId, i32);
+
+/// Where a consumer is in one partition.
+#[derive(Debug)]
+struct Held {
+    topic: Arc<str>,
+    /// The next offset to hand out.
+    position: Offset,
+    /// Epoch of the last record that was handed out.
+    epoch: LeaderEpoch,
+    /// Committed so far, as this consumer knows.
+    committed: Option<Offset>,
+    /// Records that were fetched and not handed out.
+    buffer: VecDeque<RecordView>,
+    /// Whole batches that were fetched and not opened.
+    unopened: Bytes,
+}
+
+/// A member of a consumer group. Leaves it when closed or dropped.
+#[derive(Debug)]
+pub struct Consumer {
+    broker: Broker,
+    subscription: Subscription,
+    /// 0 before the first join.
+    epoch: i32,
+    held: BTreeMap<Key, Held>,
+    /// Whose records come first in the next poll, so that no partition starves the others.
+    turn: usize,
+    heartbeat_due: Instant,
+    left: bool,
+}
+
+impl Consumer {
+    pub(crate) fn join(broker: Broker, subscription: Subscription) -> Result<Consumer> {
+        for topic in &subscription.topics {
+            broker.topic_image(topic)?;
+        }
+        let mut consumer = Consumer {
+            broker,
+            subscription,
+            epoch: 0,
+            held: BTreeMap::new(),
+            turn: 0,
+            heartbeat_due: Instant::now(),
+            left: false,
+        };
+        consumer.heartbeat()?;
+        Ok(consumer)
+    }
+
+    /// The group.
+    pub fn group(&self) -> &str {
+        &self.subscription.group
+    }
+    /// This consumer's id.
+    pub fn id(&self) -> &str {
+        &self.subscription.consumer
+    }
+    /// The epoch of this membership: commits of an older one are refused.
+    pub fn generation(&self) -> i32 {
+        self.epoch
+    }
+    /// The partitions that it holds: topic and number, in order.
+    pub fn assignment(&self) -> Vec<(Arc<str>, i32)> {
+        let mut held: Vec<_> = self.held.iter().map(|((_, p), h)| (Arc::clone(&h.topic), *p)).collect();
+        held.sort();
+        held
+    }
+    /// The next offset that [`Consumer::poll`] would hand out of a partition.
+    pub fn position(&self, topic: &str, partition: i32) -> Result<i64> {
+        Ok(self.held(topic, partition)?.1.position.0)
+    }
+
+    /// Hands out up to `max` records, in order within each partition. Waits for the first up to `timeout`, and wakes as soon as
+    /// there is one. Also says that this consumer is alive, and takes over or gives up partitions as the group decides.
+    ///
+    /// - Returns an empty list when nothing came in time.
+    /// - Errors: those of the broker; after [`Error::Fenced`] the next poll joins again.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// assert!(consumer.poll(10, Duration::from_millis(1))?.is_empty());
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
+    pub fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Record>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if Instant::now() >= self.heartbeat_due {
+                self.heartbeat()?;
+            }
+            let records = self.take_buffered(max)?;
+            if !records.is_empty() {
+                if self.subscription.delivery == Delivery::AtMostOnce {
+                    // Committed before they are handed out; when that fails they are handed out to nobody.
+                    self.commit()?;
+                }
+                return Ok(records);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !self.fetch(left.min(HEARTBEAT_WHILE_WAITING))? && left.is_zero() {
+                return Ok(Vec::new());
+            }
+        }
+    }
+
+    /// Commits everything that has been handed out.
+    ///
+    /// - Errors: [`Error::Fenced`] when partitions have gone to another member; they are read there from the last commit.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # broker.publish("t", None, b"x")?;
+    /// let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// for record in consumer.poll(100, Duration::from_secs(1))? {
+    ///     println!("{}", String::from_utf8_lossy(record.value()));
+    /// }
+    /// consumer.commit()?;
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
+    pub fn commit(&mut self) -> Result<()> {
+        let moved: Vec<_> = self
+            .held
+            .iter()
+            .filter(|(_, h)| h.committed != Some(h.position))
+            .map(|(key, h)| (*key, h.position, h.epoch))
+            .collect();
+        self.commit_these(moved)
+    }
+
+    /// Commits one partition: `offset` is the next record to read, one more than the last that is done. For a subscription of several
+    /// topics see [`Consumer::commit_topic_at`].
+    pub fn commit_at(&mut self, partition: i32, offset: i64) -> Result<()> {
+        let topic = self.subscription.topics.first().cloned().unwrap_or_default();
+        self.commit_topic_at(&topic, partition, offset)
+    }
+
+    /// Commits one partition of one topic.
+    pub fn commit_topic_at(&mut self, topic: &str, partition: i32, offset: i64) -> Result<()> {
+        let (key, held) = self.held(topic, partition)?;
+        let epoch = held.epoch;
+        self.commit_these(vec![(key, Offset(offset), epoch)])
+    }
+
+    /// The next poll goes on at `offset` in this partition.
+    pub fn seek(&mut self, topic: &str, partition: i32, offset: i64) -> Result<()> {
+        let (key, _) = self.held(topic, partition)?;
+        if let Some(held) = self.held.get_mut(&key) {
+            held.position = Offset(offset);
+            held.buffer.clear();
+            held.unopened = Bytes::new();
+        }
+        Ok(())
+    }
+
+    /// The next poll goes on at the first record at or after this time (ms since the epoch) in all partitions that it holds; at the
+    /// end where there is none.
+    pub fn seek_to_time(&mut self, timestamp_ms: i64) -> Result<()> {
+        for (topic, partition) in self.assignment() {
+            let part = self.broker.topic(&topic)?.partition(partition)?;
+            let offset = match part.offset_at(timestamp_ms)? {
+                Some(offset) => offset,
+                None => part.high_watermark(),
+            };
+            self.seek(&topic, partition, offset)?;
+        }
+        Ok(())
+    }
+
+    /// The next poll goes on at the first record that is still there, in all partitions that it holds.
+    pub fn seek_to_beginning(&mut self) -> Result<()> {
+        for (topic, partition) in self.assignment() {
+            let start = self.broker.topic(&topic)?.partition(partition)?.log_start_offset();
+            self.seek(&topic, partition, start)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves the group; its partitions go to the others at once. Dropping does the same.
+    pub fn close(mut self) -> Result<()> {
+        self.leave()
+    }
+
+    fn leave(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.left, true) || self.epoch <= 0 {
+            return Ok(());
+        }
+        let answer = self.send_heartbeat(-1, None)?;
+        match answer.error {
+            ErrorCode::NONE | ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::GROUP_ID_NOT_FOUND => Ok(()),
+            code => Err(Error::refused(code)),
+        }
+    }
+
+    fn held(&self, topic: &str, partition: i32) -> Result<(Key, &Held)> {
+        self.held
+            .iter()
+            .find(|((_, p), h)| *p == partition && &*h.topic == topic)
+            .map(|(key, held)| (*key, held))
+            .ok_or(Error::NotAssigned { partition })
+    }
+
+    fn commit_these(&mut self, moved: Vec<(Key, Offset, LeaderEpoch)>) -> Result<()> {
+        if moved.is_empty() {
+            return Ok(());
+        }
+        let offsets = moved
+            .iter()
+            .filter_map(|((id, partition), offset, epoch)| {
+                let held = self.held.get(&(*id, *partition))?;
+                let place = TopicPartition { topic: held.topic.to_string(), id: *id, partition: *partition };
+                let commit = CommittedOffset {
+                    offset: *offset,
+                    leader_epoch: *epoch,
+                    metadata: String::new(),
+                    commit_timestamp: -1,
+                    expire_timestamp: None,
+                };
+                Some((place, commit))
+            })
+            .collect();
+        let command = GroupCommand::Commit {
+            group: self.subscription.group.clone(),
+            generation: Generation(self.epoch),
+            member: self.subscription.consumer.clone(),
+            instance: None,
+            offsets,
+            version: 10,
+        };
+        let (error, each) = match self.group(command)? {
+            GroupAnswer::Partitions(error, each) => (error, each),
+            _ => (ErrorCode::UNKNOWN_SERVER_ERROR, Vec::new()),
+        };
+        let first = std::iter::once(error).chain(each).find(|e| *e != ErrorCode::NONE);
+        match first {
+            None => {
+                for (key, offset, _) in moved {
+                    if let Some(held) = self.held.get_mut(&key) {
+                        held.committed = Some(offset);
+                    }
+                }
+                Ok(())
+            }
+            Some(code) => Err(self.membership_error(code)),
+        }
+    }
+
+    /// An error of the group; when it means that this membership is over, the next poll joins anew.
+    fn membership_error(&mut self, code: ErrorCode) -> Error {
+        let over = [
+            ErrorCode::UNKNOWN_MEMBER_ID,
+            ErrorCode::FENCED_MEMBER_EPOCH,
+            ErrorCode::STALE_MEMBER_EPOCH,
+            ErrorCode::ILLEGAL_GENERATION,
+            ErrorCode::GROUP_ID_NOT_FOUND,
+        ];
+        if !over.contains(&code) {
+            return Error::refused(code);
+        }
+        if code != ErrorCode::STALE_MEMBER_EPOCH {
+            self.epoch = 0;
+            self.held.clear();
+        }
+        self.heartbeat_due = Instant::now();
+        Error::Fenced {
+            group: self.subscription.group.clone(),
+            consumer: self.subscription.consumer.clone(),
+            reason: code.name(),
+        }
+    }
+
+    fn group(&self, command: GroupCommand) -> Result<GroupAnswer> {
+        self.broker.driver.call(true, |node, now, reply| node.group(command, now, reply))
+    }
+
+    fn send_heartbeat(&self, epoch: i32, owned: Option<Vec<(TopicId, Vec<i32>)>>) -> Result<ConsumerHeartbeatAnswer> {
+        let joining = epoch == 0;
+        let command = ConsumerHeartbeat {
+            group: self.subscription.group.clone(),
+            member: self.subscription.consumer.clone(),
+            member_epoch: epoch,
+            rebalance_timeout: joining.then(|| self.broker.driver.node.settings().groups.consumer_session_timeout),
+            subscribed_topics: joining.then(|| self.subscription.topics.clone()),
+            owned: if joining { Some(Vec::new()) } else { owned },
+            client_id: "riverlog".to_owned(),
+            client_host: "embedded".to_owned(),
+            random: self.broker.driver.node.random(),
+            version: 1,
+            ..ConsumerHeartbeat::default()
+        };
+        match self.group(GroupCommand::ConsumerHeartbeat(command))? {
+            GroupAnswer::ConsumerHeartbeat(answer) => Ok(answer),
+            _ => Err(Error::refused(ErrorCode::UNKNOWN_SERVER_ERROR)),
+        }
+    }
+
+    /// Shows that this consumer is alive, and follows its assignment until the group has nothing new to say.
+    fn heartbeat(&mut self) -> Result<()> {
+        let mut owned = None;
+        loop {
+            let answer = self.send_heartbeat(self.epoch, owned.take())?;
+            match answer.error {
+                ErrorCode::NONE => {}
+                // The coordinator is reading its log; members are as they were.
+                ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
+                | ErrorCode::COORDINATOR_NOT_AVAILABLE
+                | ErrorCode::NOT_COORDINATOR => {
+                    std::thread::sleep(Duration::from_millis(2));
+                    continue;
+                }
+                code if self.epoch == 0 => {
+                    let message = answer.message.unwrap_or_else(|| code.message().to_owned());
+                    return Err(Error::Refused { code, message });
+                }
+                code => {
+                    let fenced = self.membership_error(code);
+                    if self.epoch != 0 {
+                        return Err(fenced);
+                    }
+                    // Whoever only polls needn't hear of it: nothing that they hold is valid, and they join again here.
+                    continue;
+                }
+            }
+            self.epoch = answer.member_epoch;
+            self.heartbeat_due = Instant::now() + HEARTBEAT_WHILE_WAITING;
+            let Some(assignment) = answer.assignment else { return Ok(()) };
+            if !self.take_assignment(&assignment)? {
+                return Ok(());
+            }
+            owned = Some(assignment);
+        }
+    }
+
+    /// Gives up what isn't in `assignment`, takes over what is new. Returns whether anything changed.
+    fn take_assignment(&mut self, assignment: &[(TopicId, Vec<i32>)]) -> Result<bool> {
+        let wanted: Vec<Key> =
+            assignment.iter().flat_map(|(id, parts)| parts.iter().map(move |p| (*id, *p))).collect();
+        let before = self.held.len();
+        self.held.retain(|key, _| wanted.contains(key));
+        let mut changed = self.held.len() != before;
+        let image = self.broker.driver.node.image();
+        let new: Vec<(Key, Arc<str>)> = wanted
+            .into_iter()
+            .filter(|key| !self.held.contains_key(key))
+            .filter_map(|key| Some((key, Arc::from(image.topics.get(&key.0)?.name.as_str()))))
+            .collect();
+        if new.is_empty() {
+            return Ok(changed);
+        }
+        for (key, topic, committed) in self.committed(new)? {
+            let (position, epoch) = match &committed {
+                Some(c) => (c.offset, c.leader_epoch),
+                None => (self.start_of(&image, key)?, LeaderEpoch::NONE),
+            };
+            let committed = committed.map(|c| c.offset);
+            let held =
+                Held { topic, position, epoch, committed, buffer: VecDeque::new(), unopened: Bytes::new() };
+            self.held.insert(key, held);
+            changed = true;
+        }
+        Ok(changed)
+    }
+
+    fn committed(&self, keys: Vec<(Key, Arc<str>)>) -> Result<Vec<(Key, Arc<str>, Option<CommittedOffset>)>> {
+        let asked: Vec<_> = keys
+            .iter()
+            .map(|((id, partition), topic)| TopicPartition {
+                topic: topic.to_string(),
+                id: *id,
+                partition: *partition,
+            })
+            .collect();
+        loop {
+            let asked = asked.clone();
+            let answer = self.broker.driver.call(true, |node, now, reply| {
+                node.committed(&self.subscription.group, Some(asked), None, now, reply);
+            })?;
+            match answer {
+                Ok(found) => {
+                    return Ok(keys.into_iter().zip(found).map(|((key, topic), (_, c))| (key, topic, c)).collect());
+                }
+                Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS) => std::thread::sleep(Duration::from_millis(2)),
+                Err(code) => return Err(Error::refused(code)),
+            }
+        }
+    }
+
+    fn start_of(&self, image: &MetadataImage, key: Key) -> Result<Offset> {
+        let Some(topic) = image.topics.get(&key.0) else { return Ok(Offset::ZERO) };
+        let reference = self.broker.partition(topic, key.1)?;
+        let query = match self.subscription.start {
+            Start::Earliest => OffsetQuery::Earliest,
+            Start::Latest => OffsetQuery::Latest,
+        };
+        let answer = self.broker.driver.call(false, |node, _, reply| {
+            node.offset(&reference, query, Isolation::ReadUncommitted, LeaderEpoch::NONE, reply);
+        })?;
+        match answer.error {
+            ErrorCode::NONE => Ok(answer.offset),
+            code => Err(Error::refused(code)),
+        }
+    }
+
+    /// Takes up to `max` records of what was fetched, partition by partition.
+    fn take_buffered(&mut self, max: usize) -> Result<Vec<Record>> {
+        let keys: Vec<Key> = self.held.keys().copied().collect();
+        let mut out = Vec::new();
+        for i in 0..keys.len() {
+            let key = keys[(self.turn + i) % keys.len()];
+            let Some(held) = self.held.get_mut(&key) else { continue };
+            while out.len() < max {
+                if held.buffer.is_empty() && !held.open_batch()? {
+                    break;
+                }
+                let Some(view) = held.buffer.pop_front() else { continue };
+                held.position = view.offset + 1;
+                out.push(Record::new(&held.topic, key.1, view));
+            }
+            if out.len() >= max {
+                break;
+            }
+        }
+        self.turn = self.turn.wrapping_add(1);
+        Ok(out)
+    }
+
+    /// Fetches from all held partitions that have nothing buffered. Returns whether anything came.
+    fn fetch(&mut self, wait: Duration) -> Result<bool> {
+        let keys: Vec<Key> = self.held.keys().copied().collect();
+        if keys.is_empty() {
+            // Nothing to wait for but an assignment.
+            std::thread::sleep(wait.min(Duration::from_millis(5)));
+            return Ok(false);
+        }
+        let partitions = keys
+            .iter()
+            .filter_map(|key| {
+                Some(FetchPartition {
+                    topic: TopicRef::Id(key.0),
+                    partition: key.1,
+                    from: self.held.get(key)?.position,
+                    max_bytes: FETCH_BYTES,
+                    current_leader_epoch: LeaderEpoch::NONE,
+                    last_fetched_epoch: LeaderEpoch::NONE,
+                })
+            })
+            .collect();
+        let command = FetchCommand {
+            partitions,
+            max_wait: wait,
+            min_bytes: 1,
+            max_bytes: FETCH_BYTES * keys.len().min(16),
+            isolation: Isolation::ReadCommitted,
+            replica: None,
+        };
+        let answer: FetchAnswer =
+            self.broker.driver.call(false, |node, now, reply| node.fetch(command, now, reply))?;
+        let mut came = false;
+        for (key, fetched) in keys.into_iter().zip(answer.partitions) {
+            match fetched.error {
+                ErrorCode::NONE => {}
+                ErrorCode::OFFSET_OUT_OF_RANGE => {
+                    let start = self.start_of(&self.broker.driver.node.image(), key)?;
+                    if let Some(held) = self.held.get_mut(&key) {
+                        held.position = start;
+                    }
+                    continue;
+                }
+                // The topic was deleted: the next heartbeat takes it away.
+                ErrorCode::UNKNOWN_TOPIC_ID | ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => {
+                    self.held.remove(&key);
+                    self.heartbeat_due = Instant::now();
+                    continue;
+                }
+                code => return Err(Error::refused(code)),
+            }
+            let Some(held) = self.held.get_mut(&key) else { continue };
+            let next = fetched.records.next;
+            let bytes = fetched.records.into_bytes().map_err(|e| Error::Refused {
+                code: ErrorCode::KAFKA_STORAGE_ERROR,
+                message: e.to_string(),
+            })?;
+            came |= !bytes.is_empty();
+            held.unopened = bytes;
+            held.buffer.clear();
+            held.fetched_to(next);
+        }
+        Ok(came)
+    }
+}
+
+impl Held {
+    /// Opens the next batch. `false`: there is none.
+    fn open_batch(&mut self) -> Result<bool> {
+        let damaged = |e: riverlog_wire::batch::BatchError| Error::Refused {
+            code: ErrorCode::CORRUPT_MESSAGE,
+            message: e.to_string(),
+        };
+        let Some(batch) = batches(&self.unopened).next() else { return Ok(false) };
+        let batch = batch.map_err(damaged)?;
+        let header = batch.header;
+        self.epoch = header.leader_epoch;
+        if !header.attributes.is_control() {
+            let records = batch.records_of(&self.unopened, BATCH_LIMIT).map_err(damaged)?;
+            for view in records.iter() {
+                let view = view.map_err(damaged)?;
+                if view.offset >= self.position {
+                    self.buffer.push_back(view);
+                }
+            }
+        }
+        self.unopened = self.unopened.slice(header.size()..);
+        if self.buffer.is_empty() {
+            // Markers and compacted batches have nothing to hand out; the position passes them all the same.
+            self.position = self.position.max(header.next_offset());
+        }
+        Ok(true)
+    }
+    /// A fetch that gave bytes but no record for us (all of them markers) must not be repeated from the same place.
+    fn fetched_to(&mut self, next: Offset) {
+        if self.unopened.is_empty() && next > self.position {
+            self.position = next;
+        }
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        // A broker that is closed has no group to leave; its members' sessions end there.
+        let _ = self.leave();
+    }
+}

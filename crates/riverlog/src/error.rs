@@ -1,0 +1,83 @@
+//! What can go wrong, and what to do then.
+
+use std::time::Duration;
+
+use riverlog_node::StartError;
+use riverlog_wire::ErrorCode;
+
+/// `Result` with [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What can go wrong. Each message says what was found and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The data folder can't be opened.
+    #[error("the broker can't start: {0}")]
+    Start(#[from] StartError),
+    /// There is no such topic.
+    #[error("topic {0:?} doesn't exist; create it first")]
+    UnknownTopic(String),
+    /// There is no such partition.
+    #[error("topic {topic:?} has no partition {partition}; it has {count}")]
+    UnknownPartition {
+        /// Topic.
+        topic: String,
+        /// Asked for.
+        partition: i32,
+        /// Number of partitions.
+        count: i32,
+    },
+    /// A bounded partition is full.
+    #[error("partition {partition} of topic {topic:?} is full; consume and commit, raise its bound, or publish less")]
+    Full {
+        /// Topic.
+        topic: String,
+        /// Partition.
+        partition: i32,
+    },
+    /// The consumer lost its place in the group; its commits no longer count. The next poll joins anew.
+    #[error("consumer {consumer:?} is no longer a member of group {group:?} with this generation ({reason}); poll to join again")]
+    Fenced {
+        /// Group.
+        group: String,
+        /// Consumer.
+        consumer: String,
+        /// What the group said.
+        reason: &'static str,
+    },
+    /// A partition that this consumer doesn't hold.
+    #[error("partition {partition} isn't assigned to this consumer; commit and seek only what it holds")]
+    NotAssigned {
+        /// Partition.
+        partition: i32,
+    },
+    /// The answer took longer than the time-out; a write may have happened.
+    #[error("no answer within {0:?}; a write may or may not have happened")]
+    TimedOut(Duration),
+    /// The broker is closing or closed.
+    #[error("the broker is closed")]
+    Closed,
+    /// The broker refused, with Kafka's name for it.
+    #[error("{}: {message}", code.name())]
+    Refused {
+        /// Kafka's error code.
+        code: ErrorCode,
+        /// What was found, expected, and what to do.
+        message: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn refused(code: ErrorCode) -> Error {
+        Error::Refused { code, message: code.message().to_owned() }
+    }
+    /// Whether trying again later can help without changing anything.
+    pub fn is_retriable(&self) -> bool {
+        match self {
+            Error::Full { .. } | Error::TimedOut(_) => true,
+            Error::Refused { code, .. } => code.retriable(),
+            _ => false,
+        }
+    }
+}
