@@ -7,12 +7,23 @@ use riverlog::{Broker, Error, Full};
 fn main() -> riverlog::Result<()> {
     let broker = Broker::in_memory();
 
-    broker.topic_builder("strict").max_records(10, Full::Error).create()?;
-    let stored = (0..20).take_while(|_| broker.publish("strict", None, b"x").is_ok()).count();
+    broker
+        .topic_builder("strict")
+        .max_records(10, Full::Error)
+        .create()?;
+    let stored = (0..20)
+        .take_while(|_| broker.publish("strict", None, b"x").is_ok())
+        .count();
     println!("strict took {stored} records");
-    assert!(matches!(broker.publish("strict", None, b"x"), Err(Error::Full { .. })));
+    assert!(matches!(
+        broker.publish("strict", None, b"x"),
+        Err(Error::Full { .. })
+    ));
 
-    broker.topic_builder("patient").max_records(10, Full::Block(Duration::from_secs(5))).create()?;
+    broker
+        .topic_builder("patient")
+        .max_records(10, Full::Block(Duration::from_secs(5)))
+        .create()?;
     std::thread::scope(|scope| {
         let publisher = scope.spawn(|| -> riverlog::Result<()> {
             for number in 0..100 {

@@ -37,26 +37,48 @@ struct Flight {
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["load", input, data] => load(&read_flights(input)?, &open(data)?, 2, Some(&mut std::io::stdout())),
-        [input] => run(input, &std::env::temp_dir().join(format!("riverlog-flights-{}", std::process::id()))),
+    match args
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
+        ["load", input, data] => load(
+            &read_flights(input)?,
+            &open(data)?,
+            2,
+            Some(&mut std::io::stdout()),
+        ),
+        [input] => run(
+            input,
+            &std::env::temp_dir().join(format!("riverlog-flights-{}", std::process::id())),
+        ),
         [input, data] => run(input, &PathBuf::from(data)),
-        _ => Err("usage: flights FLIGHTS.jsonl [DATA_FOLDER]; `cargo xtask flights` makes the input".into()),
+        _ => Err(
+            "usage: flights FLIGHTS.jsonl [DATA_FOLDER]; `cargo xtask flights` makes the input"
+                .into(),
+        ),
     }
 }
 
 fn open(data: impl AsRef<Path>) -> Result<Broker> {
-    Ok(Broker::builder().session_timeout(Duration::from_secs(1)).open(data)?)
+    Ok(Broker::builder()
+        .session_timeout(Duration::from_secs(1))
+        .open(data)?)
 }
 
 fn read_flights(path: &str) -> Result<Vec<Flight>> {
-    let file = std::fs::File::open(path).map_err(|e| format!("{path}: {e}; `cargo xtask flights` makes it"))?;
+    let file = std::fs::File::open(path)
+        .map_err(|e| format!("{path}: {e}; `cargo xtask flights` makes it"))?;
     let mut flights = Vec::new();
     for line in BufReader::new(file).lines() {
         let json = line?;
         let row: serde_json::Value = serde_json::from_str(&json)?;
         let id = row["id"].as_u64().ok_or("a row has no id")?;
-        let carrier = row["carrier"].as_str().ok_or("a row has no carrier")?.to_owned();
+        let carrier = row["carrier"]
+            .as_str()
+            .ok_or("a row has no carrier")?
+            .to_owned();
         flights.push(Flight { id, carrier, json });
     }
     Ok(flights)
@@ -64,13 +86,22 @@ fn read_flights(path: &str) -> Result<Vec<Flight>> {
 
 fn run(input: &str, data: &Path) -> Result<()> {
     let flights = read_flights(input)?;
-    println!("{} flights of {} carriers", flights.len(), counts(&flights).len());
+    println!(
+        "{} flights of {} carriers",
+        flights.len(),
+        counts(&flights).len()
+    );
     let began = Instant::now();
     first_load(&flights, &open(data)?)?;
-    println!("first load published and read by the group in {:.1} s", began.elapsed().as_secs_f64());
+    println!(
+        "first load published and read by the group in {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
 
     let acknowledged = second_load(input, data, flights.len())?;
-    println!("second load killed after {acknowledged} acknowledged flights, then finished by a new process");
+    println!(
+        "second load killed after {acknowledged} acknowledged flights, then finished by a new process"
+    );
 
     verify(&flights, &open(data)?)?;
     println!("every flight of both loads is in the log exactly once, in the order of its carrier");
@@ -80,7 +111,12 @@ fn run(input: &str, data: &Path) -> Result<()> {
 }
 
 /// Publishes all flights of one load that are not in the log yet; says how many are acknowledged after each batch.
-fn load(flights: &[Flight], broker: &Broker, load: u8, mut progress: Option<&mut dyn Write>) -> Result<()> {
+fn load(
+    flights: &[Flight],
+    broker: &Broker,
+    load: u8,
+    mut progress: Option<&mut dyn Write>,
+) -> Result<()> {
     let header = load.to_string();
     let stored = stored_ids(broker, &header)?;
     let left: Vec<&Flight> = flights.iter().filter(|f| !stored.contains(&f.id)).collect();
@@ -88,7 +124,8 @@ fn load(flights: &[Flight], broker: &Broker, load: u8, mut progress: Option<&mut
         let messages: Vec<Message<'_>> = batch
             .iter()
             .map(|f| {
-                Message::new(Some(f.carrier.as_bytes()), f.json.as_bytes()).header("load", Some(header.as_bytes()))
+                Message::new(Some(f.carrier.as_bytes()), f.json.as_bytes())
+                    .header("load", Some(header.as_bytes()))
             })
             .collect();
         broker.publish_batch(TOPIC, &messages)?;
@@ -106,7 +143,10 @@ fn load(flights: &[Flight], broker: &Broker, load: u8, mut progress: Option<&mut
 fn stored_ids(broker: &Broker, load: &str) -> Result<BTreeSet<u64>> {
     let mut ids = BTreeSet::new();
     read_all(broker, |record| {
-        if record.header("load").is_some_and(|l| l.as_ref() == load.as_bytes()) {
+        if record
+            .header("load")
+            .is_some_and(|l| l.as_ref() == load.as_bytes())
+        {
             ids.insert(id_of(record)?);
         }
         Ok(())
@@ -116,12 +156,19 @@ fn stored_ids(broker: &Broker, load: &str) -> Result<BTreeSet<u64>> {
 
 fn id_of(record: &Record) -> Result<u64> {
     let row: serde_json::Value = serde_json::from_slice(record.value())?;
-    row["id"].as_u64().ok_or_else(|| "a record has no id".into())
+    row["id"]
+        .as_u64()
+        .ok_or_else(|| "a record has no id".into())
 }
 
 /// Replays the whole topic with a group of its own.
 fn read_all(broker: &Broker, mut each: impl FnMut(&Record) -> Result<()>) -> Result<()> {
-    let end: i64 = broker.topic(TOPIC)?.partitions()?.iter().map(|p| p.high_watermark()).sum();
+    let end: i64 = broker
+        .topic(TOPIC)?
+        .partitions()?
+        .iter()
+        .map(|p| p.high_watermark())
+        .sum();
     let mut reader = broker.subscribe(TOPIC, "replay", "reader")?;
     reader.seek_to_beginning()?;
     let mut read = 0;
@@ -149,16 +196,26 @@ fn first_load(flights: &[Flight], broker: &Broker) -> Result<()> {
             })
             .collect();
         load(flights, broker, 1, None)?;
-        consumers.into_iter().try_for_each(|c| c.join().map_err(|_| "a consumer panicked")?)
+        consumers
+            .into_iter()
+            .try_for_each(|c| c.join().map_err(|_| "a consumer panicked")?)
     })?;
     for (partition, offsets) in processed.into_inner().map_err(|_| "a consumer panicked")? {
         // Nothing was committed twice or left out: each new owner went on at the last commit.
-        let in_order = offsets.iter().enumerate().all(|(i, (offset, _))| *offset == i as i64);
+        let in_order = offsets
+            .iter()
+            .enumerate()
+            .all(|(i, (offset, _))| *offset == i as i64);
         if !in_order {
-            return Err(format!("partition {partition} wasn't read on from the last commit").into());
+            return Err(
+                format!("partition {partition} wasn't read on from the last commit").into(),
+            );
         }
         let owners: BTreeSet<usize> = offsets.iter().map(|(_, who)| *who).collect();
-        println!("partition {partition}: {} flights, read by consumers {owners:?}", offsets.len());
+        println!(
+            "partition {partition}: {} flights, read by consumers {owners:?}",
+            offsets.len()
+        );
     }
     Ok(())
 }
@@ -185,7 +242,9 @@ fn consume(
             Ok(()) => {
                 let mut done = processed.lock().map_err(|_| "a consumer panicked")?;
                 for record in &records {
-                    done.entry(record.partition).or_default().push((record.offset, who));
+                    done.entry(record.partition)
+                        .or_default()
+                        .push((record.offset, who));
                 }
                 read.fetch_add(records.len(), Ordering::SeqCst);
             }
@@ -224,7 +283,10 @@ fn second_load(input: &str, data: &Path, total: usize) -> Result<usize> {
     // What the first process had been told is stored must not be published again by the second.
     let before_set: BTreeSet<u64> = before.iter().copied().collect();
     match after.iter().find(|id| before_set.contains(id)) {
-        Some(id) => Err(format!("flight {id} was acknowledged before the kill and not in the log after it").into()),
+        Some(id) => Err(format!(
+            "flight {id} was acknowledged before the kill and not in the log after it"
+        )
+        .into()),
         None => Ok(before.len()),
     }
 }
@@ -241,21 +303,36 @@ fn verify(flights: &[Flight], broker: &Broker) -> Result<()> {
         if !seen.entry(load.clone()).or_default().insert(id) {
             return Err(format!("flight {id} of load {load} is in the log twice").into());
         }
-        if last.insert((load.clone(), key.clone()), id).is_some_and(|before| before >= id) {
+        if last
+            .insert((load.clone(), key.clone()), id)
+            .is_some_and(|before| before >= id)
+        {
             return Err(format!("flight {id} of load {load} is out of order").into());
         }
-        *carriers.entry((load, String::from_utf8_lossy(&key).into_owned())).or_default() += 1;
+        *carriers
+            .entry((load, String::from_utf8_lossy(&key).into_owned()))
+            .or_default() += 1;
         Ok(())
     })?;
     for load in ["1", "2"] {
         let ids = seen.get(load).map_or(0, BTreeSet::len);
         if ids != flights.len() {
-            return Err(format!("load {load} has {ids} flights in the log, the input {}", flights.len()).into());
+            return Err(format!(
+                "load {load} has {ids} flights in the log, the input {}",
+                flights.len()
+            )
+            .into());
         }
         for (carrier, count) in counts(flights) {
-            let found = carriers.get(&(load.to_owned(), carrier.clone())).copied().unwrap_or_default();
+            let found = carriers
+                .get(&(load.to_owned(), carrier.clone()))
+                .copied()
+                .unwrap_or_default();
             if found != count {
-                return Err(format!("load {load} has {found} flights of {carrier}, the input {count}").into());
+                return Err(format!(
+                    "load {load} has {found} flights of {carrier}, the input {count}"
+                )
+                .into());
             }
         }
     }

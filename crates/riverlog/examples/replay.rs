@@ -20,7 +20,10 @@ fn main() -> riverlog::Result<()> {
 
     reader.seek_to_time(noon + 30 * 60_000)?;
     let half_past = reader.poll(1, Duration::from_secs(1))?;
-    println!("price at half past: {}", String::from_utf8_lossy(half_past[0].value()));
+    println!(
+        "price at half past: {}",
+        String::from_utf8_lossy(half_past[0].value())
+    );
 
     reader.seek("prices", 0, 59)?;
     let last = reader.poll(10, Duration::from_secs(1))?;

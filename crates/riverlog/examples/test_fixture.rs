@@ -33,7 +33,10 @@ fn main() -> riverlog::Result<()> {
     }
 
     assert_eq!(copy_large_orders(&broker, 100)?, 2);
-    assert_eq!(broker.topic("large-orders")?.partition(0)?.log_end_offset(), 2);
+    assert_eq!(
+        broker.topic("large-orders")?.partition(0)?.log_end_offset(),
+        2
+    );
     println!("ok");
     Ok(())
 }

@@ -20,13 +20,22 @@ fn main() -> riverlog::Result<()> {
             })
             .collect();
         for job in 0..JOBS {
-            broker.publish("jobs", Some(format!("customer-{}", job % 50).as_bytes()), b"work")?;
+            broker.publish(
+                "jobs",
+                Some(format!("customer-{}", job % 50).as_bytes()),
+                b"work",
+            )?;
         }
-        workers.into_iter().try_for_each(|worker| worker.join().expect("a worker panicked"))
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().expect("a worker panicked"))
     })?;
 
     for partition in broker.group("workers")?.lag()? {
-        println!("partition {} committed up to {:?}", partition.partition, partition.committed);
+        println!(
+            "partition {} committed up to {:?}",
+            partition.partition, partition.committed
+        );
     }
     Ok(())
 }

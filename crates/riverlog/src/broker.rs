@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, AdminResult, TopicImage, TopicRef};
+use riverlog_host::Driver;
 use riverlog_log::Disk;
 use riverlog_log::disk::{MemoryDisk, SystemDisk};
 use riverlog_node::{NodeSettings, PartitionRef};
@@ -12,7 +13,6 @@ use riverlog_wire::ErrorCode;
 
 use crate::consumer::{Consumer, Subscription};
 use crate::group::ConsumerGroup;
-use crate::host::Driver;
 use crate::publish::{Message, Publisher, RecordId};
 use crate::topic::{Topic, TopicBuilder};
 use crate::{Error, Result};
@@ -27,7 +27,9 @@ pub struct Broker {
 
 impl std::fmt::Debug for Broker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Broker").field("topics", &self.driver.node.image().topics.len()).finish()
+        f.debug_struct("Broker")
+            .field("topics", &self.driver.node.image().topics.len())
+            .finish()
     }
 }
 
@@ -71,18 +73,25 @@ impl BrokerBuilder {
     ///   or when the disk says no.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Broker> {
         let disk = SystemDisk::open(path.as_ref()).map_err(|e| {
-            Error::Start(riverlog_node::StartError::Open(riverlog_log::OpenError::Disk(riverlog_log::DiskError {
-                action: "open",
-                path: path.as_ref().display().to_string(),
-                source: Arc::new(e),
-            })))
+            Error::Start(riverlog_host::DriveError::Start(
+                riverlog_node::StartError::Open(riverlog_log::OpenError::Disk(
+                    riverlog_log::DiskError {
+                        action: "open",
+                        path: path.as_ref().display().to_string(),
+                        source: Arc::new(e),
+                    },
+                )),
+            ))
         })?;
         self.on(Arc::new(disk))
     }
     /// A broker in memory. Nothing is left of it when it is dropped.
     pub fn in_memory(mut self) -> Broker {
         // Memory can't survive a power cut: waiting for a sync would promise nothing.
-        self.settings.configs.entry("riverlog.durability".to_owned()).or_insert_with(|| "page-cache".to_owned());
+        self.settings
+            .configs
+            .entry("riverlog.durability".to_owned())
+            .or_insert_with(|| "page-cache".to_owned());
         match self.on(Arc::new(MemoryDisk::default())) {
             Ok(broker) => broker,
             // A fresh memory disk has no lock holder, no format and no damage; only threads can be refused.
@@ -90,8 +99,11 @@ impl BrokerBuilder {
         }
     }
     fn on(self, disk: Arc<dyn Disk>) -> Result<Broker> {
-        let driver = Driver::start(disk, self.settings)?;
-        Ok(Broker { publisher: Arc::new(Publisher::new(Arc::clone(&driver))), driver })
+        let driver = Driver::start(disk, self.settings, 1)?;
+        Ok(Broker {
+            publisher: Arc::new(Publisher::new(Arc::clone(&driver))),
+            driver,
+        })
     }
 }
 
@@ -153,7 +165,12 @@ impl Broker {
     /// The names of all topics, in order; internal ones aside.
     pub fn topics(&self) -> Vec<String> {
         let image = self.driver.node.image();
-        let mut names: Vec<_> = image.topics.values().filter(|t| !t.internal).map(|t| t.name.clone()).collect();
+        let mut names: Vec<_> = image
+            .topics
+            .values()
+            .filter(|t| !t.internal)
+            .map(|t| t.name.clone())
+            .collect();
         names.sort();
         names
     }
@@ -167,7 +184,13 @@ impl Broker {
     /// their older records.
     pub fn add_partitions(&self, name: &str, total: i32) -> Result<()> {
         let topics = vec![(name.to_owned(), total, None)];
-        self.admin(AdminCommand::CreatePartitions { topics, validate_only: false }, name)?;
+        self.admin(
+            AdminCommand::CreatePartitions {
+                topics,
+                validate_only: false,
+            },
+            name,
+        )?;
         Ok(())
     }
     /// Publishes one record and waits until it is stored (on disk: until it survives a power cut).
@@ -242,35 +265,48 @@ impl Broker {
     }
     /// The names of all groups, in order.
     pub fn groups(&self) -> Result<Vec<String>> {
-        let groups = self.driver.call(false, |node, now, reply| node.groups(now, reply))?.map_err(Error::refused)?;
+        let groups = self
+            .driver
+            .call(false, |node, now, reply| node.groups(now, reply))?
+            .map_err(Error::refused)?;
         Ok(groups.into_iter().map(|g| g.group).collect())
     }
     /// Stops the broker: waits for what is under way, syncs, and closes the data folder. Afterwards every call on any clone answers
     /// [`Error::Closed`]. Dropping the last clone does the same.
     pub fn close(&self) -> Result<()> {
-        self.driver.close()
+        Ok(self.driver.close()?)
     }
 
     pub(crate) fn topic_image(&self, name: &str) -> Result<Arc<TopicImage>> {
-        self.driver.node.image().topic(name).cloned().ok_or_else(|| Error::UnknownTopic(name.to_owned()))
+        self.driver
+            .node
+            .image()
+            .topic(name)
+            .cloned()
+            .ok_or_else(|| Error::UnknownTopic(name.to_owned()))
     }
 
     /// A partition of a topic that exists.
     pub(crate) fn partition(&self, topic: &TopicImage, partition: i32) -> Result<PartitionRef> {
-        self.driver.node.partition(&TopicRef::Id(topic.id), partition).map_err(|code| match code {
-            ErrorCode::UNKNOWN_TOPIC_ID => Error::UnknownTopic(topic.name.clone()),
-            ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => Error::UnknownPartition {
-                topic: topic.name.clone(),
-                partition,
-                count: i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX),
-            },
-            other => Error::refused(other),
-        })
+        self.driver
+            .node
+            .partition(&TopicRef::Id(topic.id), partition)
+            .map_err(|code| match code {
+                ErrorCode::UNKNOWN_TOPIC_ID => Error::UnknownTopic(topic.name.clone()),
+                ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => Error::UnknownPartition {
+                    topic: topic.name.clone(),
+                    partition,
+                    count: i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX),
+                },
+                other => Error::refused(other),
+            })
     }
 
     /// A command about one thing.
     pub(crate) fn admin(&self, command: AdminCommand, name: &str) -> Result<AdminResult> {
-        let answer = self.driver.call(true, |node, now, reply| node.admin(command, now, reply))?;
+        let answer = self
+            .driver
+            .call(true, |node, now, reply| node.admin(command, now, reply))?;
         let result = match answer.map_err(Error::refused)? {
             AdminAnswer::Results(mut results) if !results.is_empty() => results.swap_remove(0),
             _ => return Err(Error::refused(ErrorCode::UNKNOWN_SERVER_ERROR)),

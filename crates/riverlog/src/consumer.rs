@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use riverlog_core::groups::{
-    CommittedOffset, ConsumerHeartbeat, ConsumerHeartbeatAnswer, GroupAnswer, GroupCommand, TopicPartition,
+    CommittedOffset, ConsumerHeartbeat, ConsumerHeartbeatAnswer, GroupAnswer, GroupCommand,
+    TopicPartition,
 };
 use riverlog_core::metadata::{MetadataImage, TopicRef};
 use riverlog_node::{FetchAnswer, FetchCommand, FetchPartition, Isolation, OffsetQuery};
@@ -156,7 +157,11 @@ impl Consumer {
     }
     /// The partitions that it holds: topic and number, in order.
     pub fn assignment(&self) -> Vec<(Arc<str>, i32)> {
-        let mut held: Vec<_> = self.held.iter().map(|((_, p), h)| (Arc::clone(&h.topic), *p)).collect();
+        let mut held: Vec<_> = self
+            .held
+            .iter()
+            .map(|((_, p), h)| (Arc::clone(&h.topic), *p))
+            .collect();
         held.sort();
         held
     }
@@ -229,7 +234,12 @@ impl Consumer {
     /// Commits one partition: `offset` is the next record to read, one more than the last that is done. For a subscription of several
     /// topics see [`Consumer::commit_topic_at`].
     pub fn commit_at(&mut self, partition: i32, offset: i64) -> Result<()> {
-        let topic = self.subscription.topics.first().cloned().unwrap_or_default();
+        let topic = self
+            .subscription
+            .topics
+            .first()
+            .cloned()
+            .unwrap_or_default();
         self.commit_topic_at(&topic, partition, offset)
     }
 
@@ -268,7 +278,11 @@ impl Consumer {
     /// The next poll goes on at the first record that is still there, in all partitions that it holds.
     pub fn seek_to_beginning(&mut self) -> Result<()> {
         for (topic, partition) in self.assignment() {
-            let start = self.broker.topic(&topic)?.partition(partition)?.log_start_offset();
+            let start = self
+                .broker
+                .topic(&topic)?
+                .partition(partition)?
+                .log_start_offset();
             self.seek(&topic, partition, start)?;
         }
         Ok(())
@@ -285,7 +299,9 @@ impl Consumer {
         }
         let answer = self.send_heartbeat(-1, None)?;
         match answer.error {
-            ErrorCode::NONE | ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::GROUP_ID_NOT_FOUND => Ok(()),
+            ErrorCode::NONE | ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::GROUP_ID_NOT_FOUND => {
+                Ok(())
+            }
             code => Err(Error::refused(code)),
         }
     }
@@ -306,7 +322,11 @@ impl Consumer {
             .iter()
             .filter_map(|((id, partition), offset, epoch)| {
                 let held = self.held.get(&(*id, *partition))?;
-                let place = TopicPartition { topic: held.topic.to_string(), id: *id, partition: *partition };
+                let place = TopicPartition {
+                    topic: held.topic.to_string(),
+                    id: *id,
+                    partition: *partition,
+                };
                 let commit = CommittedOffset {
                     offset: *offset,
                     leader_epoch: *epoch,
@@ -329,7 +349,9 @@ impl Consumer {
             GroupAnswer::Partitions(error, each) => (error, each),
             _ => (ErrorCode::UNKNOWN_SERVER_ERROR, Vec::new()),
         };
-        let first = std::iter::once(error).chain(each).find(|e| *e != ErrorCode::NONE);
+        let first = std::iter::once(error)
+            .chain(each)
+            .find(|e| *e != ErrorCode::NONE);
         match first {
             None => {
                 for (key, offset, _) in moved {
@@ -368,16 +390,29 @@ impl Consumer {
     }
 
     fn group(&self, command: GroupCommand) -> Result<GroupAnswer> {
-        self.broker.driver.call(true, |node, now, reply| node.group(command, now, reply))
+        self.broker
+            .driver
+            .call(true, |node, now, reply| node.group(command, now, reply))
     }
 
-    fn send_heartbeat(&self, epoch: i32, owned: Option<Vec<(TopicId, Vec<i32>)>>) -> Result<ConsumerHeartbeatAnswer> {
+    fn send_heartbeat(
+        &self,
+        epoch: i32,
+        owned: Option<Vec<(TopicId, Vec<i32>)>>,
+    ) -> Result<ConsumerHeartbeatAnswer> {
         let joining = epoch == 0;
         let command = ConsumerHeartbeat {
             group: self.subscription.group.clone(),
             member: self.subscription.consumer.clone(),
             member_epoch: epoch,
-            rebalance_timeout: joining.then(|| self.broker.driver.node.settings().groups.consumer_session_timeout),
+            rebalance_timeout: joining.then(|| {
+                self.broker
+                    .driver
+                    .node
+                    .settings()
+                    .groups
+                    .consumer_session_timeout
+            }),
             subscribed_topics: joining.then(|| self.subscription.topics.clone()),
             owned: if joining { Some(Vec::new()) } else { owned },
             client_id: "riverlog".to_owned(),
@@ -421,7 +456,9 @@ impl Consumer {
             }
             self.epoch = answer.member_epoch;
             self.heartbeat_due = Instant::now() + HEARTBEAT_WHILE_WAITING;
-            let Some(assignment) = answer.assignment else { return Ok(()) };
+            let Some(assignment) = answer.assignment else {
+                return Ok(());
+            };
             if !self.take_assignment(&assignment)? {
                 return Ok(());
             }
@@ -431,8 +468,10 @@ impl Consumer {
 
     /// Gives up what isn't in `assignment`, takes over what is new. Returns whether anything changed.
     fn take_assignment(&mut self, assignment: &[(TopicId, Vec<i32>)]) -> Result<bool> {
-        let wanted: Vec<Key> =
-            assignment.iter().flat_map(|(id, parts)| parts.iter().map(move |p| (*id, *p))).collect();
+        let wanted: Vec<Key> = assignment
+            .iter()
+            .flat_map(|(id, parts)| parts.iter().map(move |p| (*id, *p)))
+            .collect();
         let before = self.held.len();
         self.held.retain(|key, _| wanted.contains(key));
         let mut changed = self.held.len() != before;
@@ -451,15 +490,24 @@ impl Consumer {
                 None => (self.start_of(&image, key)?, LeaderEpoch::NONE),
             };
             let committed = committed.map(|c| c.offset);
-            let held =
-                Held { topic, position, epoch, committed, buffer: VecDeque::new(), unopened: Bytes::new() };
+            let held = Held {
+                topic,
+                position,
+                epoch,
+                committed,
+                buffer: VecDeque::new(),
+                unopened: Bytes::new(),
+            };
             self.held.insert(key, held);
             changed = true;
         }
         Ok(changed)
     }
 
-    fn committed(&self, keys: Vec<(Key, Arc<str>)>) -> Result<Vec<(Key, Arc<str>, Option<CommittedOffset>)>> {
+    fn committed(
+        &self,
+        keys: Vec<(Key, Arc<str>)>,
+    ) -> Result<Vec<(Key, Arc<str>, Option<CommittedOffset>)>> {
         let asked: Vec<_> = keys
             .iter()
             .map(|((id, partition), topic)| TopicPartition {
@@ -475,23 +523,37 @@ impl Consumer {
             })?;
             match answer {
                 Ok(found) => {
-                    return Ok(keys.into_iter().zip(found).map(|((key, topic), (_, c))| (key, topic, c)).collect());
+                    return Ok(keys
+                        .into_iter()
+                        .zip(found)
+                        .map(|((key, topic), (_, c))| (key, topic, c))
+                        .collect());
                 }
-                Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS) => std::thread::sleep(Duration::from_millis(2)),
+                Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS) => {
+                    std::thread::sleep(Duration::from_millis(2))
+                }
                 Err(code) => return Err(Error::refused(code)),
             }
         }
     }
 
     fn start_of(&self, image: &MetadataImage, key: Key) -> Result<Offset> {
-        let Some(topic) = image.topics.get(&key.0) else { return Ok(Offset::ZERO) };
+        let Some(topic) = image.topics.get(&key.0) else {
+            return Ok(Offset::ZERO);
+        };
         let reference = self.broker.partition(topic, key.1)?;
         let query = match self.subscription.start {
             Start::Earliest => OffsetQuery::Earliest,
             Start::Latest => OffsetQuery::Latest,
         };
         let answer = self.broker.driver.call(false, |node, _, reply| {
-            node.offset(&reference, query, Isolation::ReadUncommitted, LeaderEpoch::NONE, reply);
+            node.offset(
+                &reference,
+                query,
+                Isolation::ReadUncommitted,
+                LeaderEpoch::NONE,
+                reply,
+            );
         })?;
         match answer.error {
             ErrorCode::NONE => Ok(answer.offset),
@@ -505,12 +567,16 @@ impl Consumer {
         let mut out = Vec::new();
         for i in 0..keys.len() {
             let key = keys[(self.turn + i) % keys.len()];
-            let Some(held) = self.held.get_mut(&key) else { continue };
+            let Some(held) = self.held.get_mut(&key) else {
+                continue;
+            };
             while out.len() < max {
                 if held.buffer.is_empty() && !held.open_batch()? {
                     break;
                 }
-                let Some(view) = held.buffer.pop_front() else { continue };
+                let Some(view) = held.buffer.pop_front() else {
+                    continue;
+                };
                 held.position = view.offset + 1;
                 out.push(Record::new(&held.topic, key.1, view));
             }
@@ -551,8 +617,10 @@ impl Consumer {
             isolation: Isolation::ReadCommitted,
             replica: None,
         };
-        let answer: FetchAnswer =
-            self.broker.driver.call(false, |node, now, reply| node.fetch(command, now, reply))?;
+        let answer: FetchAnswer = self
+            .broker
+            .driver
+            .call(false, |node, now, reply| node.fetch(command, now, reply))?;
         let mut came = false;
         for (key, fetched) in keys.into_iter().zip(answer.partitions) {
             match fetched.error {
@@ -572,7 +640,9 @@ impl Consumer {
                 }
                 code => return Err(Error::refused(code)),
             }
-            let Some(held) = self.held.get_mut(&key) else { continue };
+            let Some(held) = self.held.get_mut(&key) else {
+                continue;
+            };
             let next = fetched.records.next;
             let bytes = fetched.records.into_bytes().map_err(|e| Error::Refused {
                 code: ErrorCode::KAFKA_STORAGE_ERROR,
@@ -594,12 +664,16 @@ impl Held {
             code: ErrorCode::CORRUPT_MESSAGE,
             message: e.to_string(),
         };
-        let Some(batch) = batches(&self.unopened).next() else { return Ok(false) };
+        let Some(batch) = batches(&self.unopened).next() else {
+            return Ok(false);
+        };
         let batch = batch.map_err(damaged)?;
         let header = batch.header;
         self.epoch = header.leader_epoch;
         if !header.attributes.is_control() {
-            let records = batch.records_of(&self.unopened, BATCH_LIMIT).map_err(damaged)?;
+            let records = batch
+                .records_of(&self.unopened, BATCH_LIMIT)
+                .map_err(damaged)?;
             for view in records.iter() {
                 let view = view.map_err(damaged)?;
                 if view.offset >= self.position {

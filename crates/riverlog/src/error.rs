@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use riverlog_node::StartError;
+use riverlog_host::{DriveError, NodeGone};
 use riverlog_wire::ErrorCode;
 
 /// `Result` with [`Error`].
@@ -14,7 +14,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// The data folder can't be opened.
     #[error("the broker can't start: {0}")]
-    Start(#[from] StartError),
+    Start(#[from] DriveError),
     /// There is no such topic.
     #[error("topic {0:?} doesn't exist; create it first")]
     UnknownTopic(String),
@@ -29,7 +29,9 @@ pub enum Error {
         count: i32,
     },
     /// A bounded partition is full.
-    #[error("partition {partition} of topic {topic:?} is full; consume and commit, raise its bound, or publish less")]
+    #[error(
+        "partition {partition} of topic {topic:?} is full; consume and commit, raise its bound, or publish less"
+    )]
     Full {
         /// Topic.
         topic: String,
@@ -37,7 +39,9 @@ pub enum Error {
         partition: i32,
     },
     /// The consumer lost its place in the group; its commits no longer count. The next poll joins anew.
-    #[error("consumer {consumer:?} is no longer a member of group {group:?} with this generation ({reason}); poll to join again")]
+    #[error(
+        "consumer {consumer:?} is no longer a member of group {group:?} with this generation ({reason}); poll to join again"
+    )]
     Fenced {
         /// Group.
         group: String,
@@ -47,7 +51,9 @@ pub enum Error {
         reason: &'static str,
     },
     /// A partition that this consumer doesn't hold.
-    #[error("partition {partition} isn't assigned to this consumer; commit and seek only what it holds")]
+    #[error(
+        "partition {partition} isn't assigned to this consumer; commit and seek only what it holds"
+    )]
     NotAssigned {
         /// Partition.
         partition: i32,
@@ -70,7 +76,10 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn refused(code: ErrorCode) -> Error {
-        Error::Refused { code, message: code.message().to_owned() }
+        Error::Refused {
+            code,
+            message: code.message().to_owned(),
+        }
     }
     /// Whether trying again later can help without changing anything.
     pub fn is_retriable(&self) -> bool {
@@ -79,5 +88,11 @@ impl Error {
             Error::Refused { code, .. } => code.retriable(),
             _ => false,
         }
+    }
+}
+
+impl From<NodeGone> for Error {
+    fn from(_: NodeGone) -> Error {
+        Error::Closed
     }
 }

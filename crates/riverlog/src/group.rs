@@ -53,12 +53,19 @@ pub struct PartitionLag {
 
 impl ConsumerGroup {
     pub(crate) fn look_up(broker: Broker, name: &str) -> Result<ConsumerGroup> {
-        let answer = broker.driver.call(false, |node, now, reply| node.describe_group(name, now, reply))?;
+        let answer = broker.driver.call(false, |node, now, reply| {
+            node.describe_group(name, now, reply)
+        })?;
         match answer.map_err(Error::refused)? {
-            Some(description) => Ok(ConsumerGroup { broker, description }),
+            Some(description) => Ok(ConsumerGroup {
+                broker,
+                description,
+            }),
             None => Err(Error::Refused {
                 code: ErrorCode::GROUP_ID_NOT_FOUND,
-                message: format!("there is no group {name:?}; it comes to be when a consumer joins or commits"),
+                message: format!(
+                    "there is no group {name:?}; it comes to be when a consumer joins or commits"
+                ),
             }),
         }
     }
@@ -88,20 +95,30 @@ impl ConsumerGroup {
                     .flat_map(|(name, parts)| parts.iter().map(move |p| (name.clone(), *p)))
                     .collect();
                 assignment.sort();
-                Member { consumer: member.member.clone(), assignment }
+                Member {
+                    consumer: member.member.clone(),
+                    assignment,
+                }
             })
             .collect()
     }
     /// The committed offset of one partition.
     pub fn committed(&self, topic: &str, partition: i32) -> Result<Option<i64>> {
-        Ok(self.offsets()?.into_iter().find(|(t, p, _)| t == topic && *p == partition).map(|(_, _, o)| o))
+        Ok(self
+            .offsets()?
+            .into_iter()
+            .find(|(t, p, _)| t == topic && *p == partition)
+            .map(|(_, _, o)| o))
     }
     fn offsets(&self) -> Result<Vec<(String, i32, i64)>> {
         let answer = self.broker.driver.call(true, |node, now, reply| {
             node.committed(&self.description.group, None, None, now, reply);
         })?;
         let found = answer.map_err(Error::refused)?;
-        Ok(found.into_iter().filter_map(|(p, c)| Some((p.topic, p.partition, c?.offset.0))).collect())
+        Ok(found
+            .into_iter()
+            .filter_map(|(p, c)| Some((p.topic, p.partition, c?.offset.0)))
+            .collect())
     }
     /// How far the group is behind, for every partition that it has committed or holds.
     ///
@@ -120,15 +137,22 @@ impl ConsumerGroup {
     /// ```
     pub fn lag(&self) -> Result<Vec<PartitionLag>> {
         let offsets = self.offsets()?;
-        let mut places: Vec<(String, i32)> = offsets.iter().map(|(t, p, _)| (t.clone(), *p)).collect();
+        let mut places: Vec<(String, i32)> =
+            offsets.iter().map(|(t, p, _)| (t.clone(), *p)).collect();
         places.extend(self.members().into_iter().flat_map(|m| m.assignment));
         places.sort();
         places.dedup();
         let mut all = Vec::with_capacity(places.len());
         for (topic, partition) in places {
-            let committed =
-                offsets.iter().find(|(t, p, _)| *t == topic && *p == partition).map(|(_, _, offset)| *offset);
-            let part = match self.broker.topic(&topic).and_then(|t| t.partition(partition)) {
+            let committed = offsets
+                .iter()
+                .find(|(t, p, _)| *t == topic && *p == partition)
+                .map(|(_, _, offset)| *offset);
+            let part = match self
+                .broker
+                .topic(&topic)
+                .and_then(|t| t.partition(partition))
+            {
                 Ok(part) => part,
                 Err(Error::UnknownTopic(_) | Error::UnknownPartition { .. }) => continue,
                 Err(other) => return Err(other),
@@ -140,8 +164,19 @@ impl ConsumerGroup {
                 None => Lag::NoCommit,
             };
             let next = committed.unwrap_or_else(|| part.log_start_offset());
-            let time_to_loss = if next < high_watermark { self.time_to_loss(&part, next)? } else { None };
-            all.push(PartitionLag { topic, partition, committed, high_watermark, lag, time_to_loss });
+            let time_to_loss = if next < high_watermark {
+                self.time_to_loss(&part, next)?
+            } else {
+                None
+            };
+            all.push(PartitionLag {
+                topic,
+                partition,
+                committed,
+                high_watermark,
+                lag,
+                time_to_loss,
+            });
         }
         Ok(all)
     }
@@ -153,17 +188,24 @@ impl ConsumerGroup {
         let now_ms = self.broker.driver.now().wall_ms;
         let ms = |v: i64| Duration::from_millis(v.max(0) as u64);
         let by_age = match age_ms {
-            Some(age) => part.timestamp_at(next)?.map(|t| ms(t.saturating_add(age).saturating_sub(now_ms))),
+            Some(age) => part
+                .timestamp_at(next)?
+                .map(|t| ms(t.saturating_add(age).saturating_sub(now_ms))),
             None => None,
         };
         let by_count = match records {
             Some(keep) => {
                 // Records that can still be published before `next` is the oldest kept, at the rate since the oldest record.
-                let room = next.saturating_add(keep).saturating_sub(part.log_end_offset()).max(0);
+                let room = next
+                    .saturating_add(keep)
+                    .saturating_sub(part.log_end_offset())
+                    .max(0);
                 let first = part.timestamp_at(part.log_start_offset())?;
                 let last = part.query(OffsetQuery::MaxTimestamp)?.timestamp;
                 let count = part.log_end_offset() - part.log_start_offset();
-                first.filter(|f| last > *f && count > 1).map(|f| ms(room.saturating_mul(last - f) / (count - 1)))
+                first
+                    .filter(|f| last > *f && count > 1)
+                    .map(|f| ms(room.saturating_mul(last - f) / (count - 1)))
             }
             None => None,
         };

@@ -33,7 +33,6 @@ mod broker;
 mod consumer;
 mod error;
 mod group;
-mod host;
 mod publish;
 mod record;
 mod topic;

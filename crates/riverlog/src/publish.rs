@@ -8,14 +8,17 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use riverlog_core::config::TopicConfig;
 use riverlog_core::metadata::TopicImage;
+use riverlog_host::{Driver, Pending};
 use riverlog_node::{AppendAnswer, AppendCommand, AppendFailure, PartitionRef};
 use riverlog_wire::ErrorCode;
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
 use riverlog_wire::partitioner::partition_for_key;
 
-use crate::host::{ANSWER_TIMEOUT, Driver, Pending};
 use crate::{Error, Result};
+
+/// How long an append may take before it counts as unanswered.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where a record went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,11 +51,18 @@ pub struct Message<'a> {
 impl<'a> Message<'a> {
     /// A key (or none) and a value.
     pub fn new(key: Option<&'a [u8]>, value: &'a [u8]) -> Message<'a> {
-        Message { key, value: Some(value), ..Message::default() }
+        Message {
+            key,
+            value: Some(value),
+            ..Message::default()
+        }
     }
     /// A key whose value is gone.
     pub fn tombstone(key: &'a [u8]) -> Message<'a> {
-        Message { key: Some(key), ..Message::default() }
+        Message {
+            key: Some(key),
+            ..Message::default()
+        }
     }
     /// Adds a header; order and duplicates are kept, null and empty differ.
     pub fn header(mut self, key: &'a str, value: Option<&'a [u8]>) -> Self {
@@ -88,7 +98,10 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     pub(crate) fn new(driver: Arc<Driver>) -> Publisher {
-        Publisher { driver, targets: RwLock::default() }
+        Publisher {
+            driver,
+            targets: RwLock::default(),
+        }
     }
 
     fn target(&self, name: &str) -> Result<Arc<Target>> {
@@ -104,17 +117,29 @@ impl Publisher {
         }
         let reference = riverlog_core::metadata::TopicRef::Id(topic.id);
         let partitions = (0..topic.partitions.len())
-            .map(|p| self.driver.node.partition(&reference, p as i32).map_err(Error::refused))
+            .map(|p| {
+                self.driver
+                    .node
+                    .partition(&reference, p as i32)
+                    .map_err(Error::refused)
+            })
             .collect::<Result<Vec<_>>>()?;
         let config = TopicConfig::new(&topic.configs, &self.driver.node.settings().configs);
-        let append_timeout = Duration::from_millis(u64::try_from(config.when_full_timeout_ms).unwrap_or(0));
+        let append_timeout =
+            Duration::from_millis(u64::try_from(config.when_full_timeout_ms).unwrap_or(0));
         let target = Arc::new(Target {
             image: Arc::clone(topic),
             partitions,
             turn: AtomicU32::new(0),
-            append_timeout: if config.block_when_full { append_timeout } else { ANSWER_TIMEOUT },
+            append_timeout: if config.block_when_full {
+                append_timeout
+            } else {
+                ANSWER_TIMEOUT
+            },
         });
-        self.targets.write().insert(name.to_owned(), Arc::clone(&target));
+        self.targets
+            .write()
+            .insert(name.to_owned(), Arc::clone(&target));
         Ok(target)
     }
 
@@ -126,7 +151,11 @@ impl Publisher {
         self.begin(&target, partition, batch.build()).wait(&target)
     }
 
-    pub(crate) fn publish_batch(&self, topic: &str, messages: &[Message<'_>]) -> Result<Vec<RecordId>> {
+    pub(crate) fn publish_batch(
+        &self,
+        topic: &str,
+        messages: &[Message<'_>],
+    ) -> Result<Vec<RecordId>> {
         let target = self.target(topic)?;
         let now_ms = self.driver.now().wall_ms;
         // One batch for each partition, in order of first use; `places` remembers where each message went.
@@ -147,19 +176,33 @@ impl Publisher {
             push(batch, message, now_ms);
         }
         // All batches are under way before the first wait, so that one group commit serves them.
-        let pending: Vec<_> =
-            batches.into_iter().map(|(partition, mut b)| self.begin(&target, partition, b.build())).collect();
-        let bases = pending.into_iter().map(|p| p.wait(&target)).collect::<Result<Vec<_>>>()?;
+        let pending: Vec<_> = batches
+            .into_iter()
+            .map(|(partition, mut b)| self.begin(&target, partition, b.build()))
+            .collect();
+        let bases = pending
+            .into_iter()
+            .map(|p| p.wait(&target))
+            .collect::<Result<Vec<_>>>()?;
         Ok(places
             .into_iter()
-            .map(|(at, index)| RecordId { partition: bases[at].partition, offset: bases[at].offset + index })
+            .map(|(at, index)| RecordId {
+                partition: bases[at].partition,
+                offset: bases[at].offset + index,
+            })
             .collect())
     }
 
     fn begin(&self, target: &Target, partition: i32, batch: Vec<u8>) -> PendingAppend<'_> {
-        let command = AppendCommand { batch, acks: -1, timeout: target.append_timeout };
+        let command = AppendCommand {
+            batch,
+            acks: -1,
+            timeout: target.append_timeout,
+        };
         let reference = &target.partitions[partition as usize];
-        let answer = self.driver.begin(true, |node, now, reply| node.append(reference, command, now, reply));
+        let answer = self.driver.begin(true, |node, now, reply| {
+            node.append(reference, command, now, reply)
+        });
         PendingAppend { partition, answer }
     }
 }
@@ -175,23 +218,35 @@ impl PendingAppend<'_> {
     fn wait(self, target: &Target) -> Result<RecordId> {
         let partition = self.partition;
         match self.answer.wait()? {
-            Ok(answer) => Ok(RecordId { partition, offset: answer.base_offset.0 }),
+            Ok(answer) => Ok(RecordId {
+                partition,
+                offset: answer.base_offset.0,
+            }),
             Err(failure) => Err(match failure.error {
-                ErrorCode::THROTTLING_QUOTA_EXCEEDED | ErrorCode::POLICY_VIOLATION => {
-                    Error::Full { topic: target.image.name.clone(), partition }
-                }
+                ErrorCode::THROTTLING_QUOTA_EXCEEDED | ErrorCode::POLICY_VIOLATION => Error::Full {
+                    topic: target.image.name.clone(),
+                    partition,
+                },
                 ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::UNKNOWN_TOPIC_ID => {
                     Error::UnknownTopic(target.image.name.clone())
                 }
                 ErrorCode::REQUEST_TIMED_OUT => Error::TimedOut(target.append_timeout),
-                code => Error::Refused { code, message: failure.message },
+                code => Error::Refused {
+                    code,
+                    message: failure.message,
+                },
             }),
         }
     }
 }
 
 fn push(batch: &mut BatchBuilder, message: &Message<'_>, now_ms: i64) {
-    batch.push(message.timestamp.unwrap_or(now_ms), message.key, message.value, &message.headers);
+    batch.push(
+        message.timestamp.unwrap_or(now_ms),
+        message.key,
+        message.value,
+        &message.headers,
+    );
 }
 
 impl Target {
@@ -205,9 +260,11 @@ impl Target {
     fn choose(&self, message: &Message<'_>, sticky: Option<i32>) -> Result<i32> {
         match (message.partition, message.key) {
             (Some(p), _) if (0..self.count()).contains(&p) => Ok(p),
-            (Some(partition), _) => {
-                Err(Error::UnknownPartition { topic: self.image.name.clone(), partition, count: self.count() })
-            }
+            (Some(partition), _) => Err(Error::UnknownPartition {
+                topic: self.image.name.clone(),
+                partition,
+                count: self.count(),
+            }),
             (None, Some(key)) => Ok(partition_for_key(key, self.count())),
             (None, None) => Ok(sticky.unwrap_or_else(|| self.next_turn())),
         }

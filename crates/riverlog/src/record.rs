@@ -46,6 +46,10 @@ impl Record {
     }
     /// The last header of that key, as applications usually mean it.
     pub fn header(&self, key: &str) -> Option<Bytes> {
-        self.headers.iter().filter(|(k, _)| k.as_ref() == key.as_bytes()).last().and_then(|(_, v)| v)
+        self.headers
+            .iter()
+            .filter(|(k, _)| k.as_ref() == key.as_bytes())
+            .last()
+            .and_then(|(_, v)| v)
     }
 }

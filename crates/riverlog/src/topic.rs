@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use riverlog_core::metadata::{AdminCommand, NewTopic, TopicImage};
 use riverlog_core::metadata::TopicRef;
+use riverlog_core::metadata::{AdminCommand, NewTopic, TopicImage};
 use riverlog_node::{FetchCommand, FetchPartition, Isolation, OffsetQuery, PartitionDescription};
 use riverlog_wire::batch::batches;
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, TopicId};
@@ -44,7 +44,12 @@ pub struct TopicBuilder<'a> {
 
 impl<'a> TopicBuilder<'a> {
     pub(crate) fn new(broker: &'a Broker, name: &str) -> Self {
-        TopicBuilder { broker, name: name.to_owned(), partitions: 1, configs: Vec::new() }
+        TopicBuilder {
+            broker,
+            name: name.to_owned(),
+            partitions: 1,
+            configs: Vec::new(),
+        }
     }
     /// Number of partitions. Default 1.
     pub fn partitions(mut self, partitions: i32) -> Self {
@@ -70,18 +75,21 @@ impl<'a> TopicBuilder<'a> {
     }
     /// At most this many records in a partition (`riverlog.max.records`).
     pub fn max_records(self, records: u64, full: Full) -> Self {
-        self.config("riverlog.max.records", records.to_string()).when_full(full)
+        self.config("riverlog.max.records", records.to_string())
+            .when_full(full)
     }
     /// At most this many bytes in a partition (`riverlog.max.bytes`).
     pub fn max_bytes(self, bytes: u64, full: Full) -> Self {
-        self.config("riverlog.max.bytes", bytes.to_string()).when_full(full)
+        self.config("riverlog.max.bytes", bytes.to_string())
+            .when_full(full)
     }
     fn when_full(self, full: Full) -> Self {
         match full {
             Full::Error => self.config("riverlog.when.full", "error"),
-            Full::Block(timeout) => self
-                .config("riverlog.when.full", "block")
-                .config("riverlog.when.full.timeout.ms", timeout.as_millis().to_string()),
+            Full::Block(timeout) => self.config("riverlog.when.full", "block").config(
+                "riverlog.when.full.timeout.ms",
+                timeout.as_millis().to_string(),
+            ),
         }
     }
     /// When a publish is answered.
@@ -104,7 +112,10 @@ impl<'a> TopicBuilder<'a> {
             id: TopicId(self.broker.driver.node.random().to_be_bytes()),
             ..NewTopic::default()
         };
-        let command = AdminCommand::CreateTopics { topics: vec![topic], validate_only: false };
+        let command = AdminCommand::CreateTopics {
+            topics: vec![topic],
+            validate_only: false,
+        };
         self.broker.admin(command, &self.name)?;
         self.broker.topic(&self.name)
     }
@@ -127,18 +138,28 @@ impl Topic {
     }
     /// The settings that were given when it was made or changed, by Kafka's names.
     pub fn configs(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.image.configs.iter().map(|(k, v)| (k.as_str(), v.as_str()))
+        self.image
+            .configs
+            .iter()
+            .map(|(k, v)| (k.as_str(), v.as_str()))
     }
     /// Its partitions in order.
     pub fn partitions(&self) -> Result<Vec<Partition>> {
         let now = self.broker.topic_image(&self.image.name)?;
-        (0..i32::try_from(now.partitions.len()).unwrap_or(i32::MAX)).map(|p| self.partition(p)).collect()
+        (0..i32::try_from(now.partitions.len()).unwrap_or(i32::MAX))
+            .map(|p| self.partition(p))
+            .collect()
     }
     /// One partition.
     pub fn partition(&self, partition: i32) -> Result<Partition> {
         let now = self.broker.topic_image(&self.image.name)?;
         let reference = self.broker.partition(&now, partition)?;
-        Ok(Partition { broker: self.broker.clone(), topic: now, index: partition, reference })
+        Ok(Partition {
+            broker: self.broker.clone(),
+            topic: now,
+            index: partition,
+            reference,
+        })
     }
 }
 
@@ -182,7 +203,13 @@ impl Partition {
     }
     pub(crate) fn query(&self, query: OffsetQuery) -> Result<riverlog_node::OffsetAnswer> {
         let answer = self.broker.driver.call(false, |node, _, reply| {
-            node.offset(&self.reference, query, Isolation::ReadUncommitted, LeaderEpoch::NONE, reply);
+            node.offset(
+                &self.reference,
+                query,
+                Isolation::ReadUncommitted,
+                LeaderEpoch::NONE,
+                reply,
+            );
         })?;
         match answer.error {
             ErrorCode::NONE => Ok(answer),
@@ -206,13 +233,28 @@ impl Partition {
             isolation: Isolation::ReadUncommitted,
             replica: None,
         };
-        let answer = self.broker.driver.call(false, |node, now, reply| node.fetch(command, now, reply))?;
-        let Some(fetched) = answer.partitions.into_iter().next() else { return Ok(None) };
-        let refused = |message: String| Error::Refused { code: ErrorCode::KAFKA_STORAGE_ERROR, message };
-        let bytes = fetched.records.into_bytes().map_err(|e| refused(e.to_string()))?;
+        let answer = self
+            .broker
+            .driver
+            .call(false, |node, now, reply| node.fetch(command, now, reply))?;
+        let Some(fetched) = answer.partitions.into_iter().next() else {
+            return Ok(None);
+        };
+        let refused = |message: String| Error::Refused {
+            code: ErrorCode::KAFKA_STORAGE_ERROR,
+            message,
+        };
+        let bytes = fetched
+            .records
+            .into_bytes()
+            .map_err(|e| refused(e.to_string()))?;
         for batch in batches(&bytes) {
             let batch = batch.map_err(|e| refused(e.to_string()))?;
-            for record in batch.records(crate::consumer::BATCH_LIMIT).map_err(|e| refused(e.to_string()))?.iter() {
+            for record in batch
+                .records(crate::consumer::BATCH_LIMIT)
+                .map_err(|e| refused(e.to_string()))?
+                .iter()
+            {
                 let record = record.map_err(|e| refused(e.to_string()))?;
                 if record.offset.0 >= offset {
                     return Ok(Some(record.timestamp));
