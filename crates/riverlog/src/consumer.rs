@@ -345,7 +345,7 @@ impl Consumer {
             offsets,
             version: 10,
         };
-        let (error, each) = match self.group(command)? {
+        let (error, each) = match self.ask_group(command)? {
             GroupAnswer::Partitions(error, each) => (error, each),
             _ => (ErrorCode::UNKNOWN_SERVER_ERROR, Vec::new()),
         };
@@ -389,7 +389,7 @@ impl Consumer {
         }
     }
 
-    fn group(&self, command: GroupCommand) -> Result<GroupAnswer> {
+    fn ask_group(&self, command: GroupCommand) -> Result<GroupAnswer> {
         self.broker
             .driver
             .call(true, |node, now, reply| node.group(command, now, reply))
@@ -421,7 +421,7 @@ impl Consumer {
             version: 1,
             ..ConsumerHeartbeat::default()
         };
-        match self.group(GroupCommand::ConsumerHeartbeat(command))? {
+        match self.ask_group(GroupCommand::ConsumerHeartbeat(command))? {
             GroupAnswer::ConsumerHeartbeat(answer) => Ok(answer),
             _ => Err(Error::refused(ErrorCode::UNKNOWN_SERVER_ERROR)),
         }
