@@ -393,6 +393,7 @@ impl Consumer {
         self.broker
             .driver
             .call(true, |node, now, reply| node.group(command, now, reply))
+            .map_err(Error::from)
     }
 
     fn send_heartbeat(
