@@ -14,7 +14,7 @@ use riverlog_core::groups::{
 };
 use riverlog_core::metadata::{MetadataImage, TopicRef};
 use riverlog_node::{FetchAnswer, FetchCommand, FetchPartition, Isolation, OffsetQuery};
-use riverlog_wire::batch::{RecordView, batches};
+use riverlog_wire::batch::{RecordView, Records, batches};
 use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
 
 use crate::{Broker, Error, Record, Result};
@@ -672,9 +672,7 @@ impl Held {
         let header = batch.header;
         self.epoch = header.leader_epoch;
         if !header.attributes.is_control() {
-            let records = batch
-                .records_of(&self.unopened, BATCH_LIMIT)
-                .map_err(damaged)?;
+            let records = Records::shared(&self.unopened, BATCH_LIMIT).map_err(damaged)?;
             for view in records.iter() {
                 let view = view.map_err(damaged)?;
                 if view.offset >= self.position {

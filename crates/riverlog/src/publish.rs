@@ -265,7 +265,7 @@ impl Target {
                 partition,
                 count: self.count(),
             }),
-            (None, Some(key)) => Ok(partition_for_key(key, self.count())),
+            (None, Some(key)) => Ok(partition_for_key(key, self.count()).0),
             (None, None) => Ok(sticky.unwrap_or_else(|| self.next_turn())),
         }
     }
