@@ -149,6 +149,8 @@ pub(super) const TOPIC: &[Key] = keys! { Topic:
         "How many of the newest records a partition keeps, to the record; -1 keeps all.";
     "riverlog.when.full", WHEN_FULL, "block", ["riverlog.when.full"], used,
         "What a partition at its bound does with a write: `block` makes the producer wait, `error` refuses.";
+    "riverlog.when.full.timeout.ms", Long(0, L), "30000", ["riverlog.when.full.timeout.ms"], used,
+        "How long a write to a partition at its bound waits for room, when `riverlog.when.full` is `block`.";
     "segment.bytes", Int(1_048_576, I), "1073741824", ["log.segment.bytes"], used,
         "Bytes after which a segment is closed and the next begun. Retention drops whole segments.";
     "segment.index.bytes", Int(4, I), "10485760", ["log.index.size.max.bytes"], idle,

@@ -299,6 +299,8 @@ pub(super) const BROKER: &[Key] = keys! {
         "Size of the volume's write-ahead log.";
     "riverlog.when.full", WHEN_FULL, "block", live, used,
         "Default of the topic key of that name.";
+    "riverlog.when.full.timeout.ms", Long(0, L), "30000", live, used,
+        "Default of the topic key of that name.";
     "sasl.enabled.mechanisms", List(&[]), "" kafka "GSSAPI", node, idle,
         "SASL mechanisms. Listeners with SASL are refused until there are any.";
     "security.inter.broker.protocol", OneOf(&["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]), "PLAINTEXT", fixed, idle,

@@ -307,6 +307,7 @@ fn a_topic_that_says_nothing_syncs_and_keeps_a_week() {
             max_records: -1,
             max_bytes: -1,
             block_when_full: true,
+            when_full_timeout_ms: 30000,
             sync: true,
             max_message_bytes: 1048588,
             log_append_time: false,

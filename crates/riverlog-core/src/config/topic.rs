@@ -32,6 +32,8 @@ pub struct TopicConfig {
     pub max_bytes: i64,
     /// `riverlog.when.full`: `true` for block, `false` for error.
     pub block_when_full: bool,
+    /// `riverlog.when.full.timeout.ms`.
+    pub when_full_timeout_ms: i64,
     /// `riverlog.durability`: `true` for sync, `false` for page-cache.
     pub sync: bool,
     /// `max.message.bytes`.
@@ -67,6 +69,7 @@ impl TopicConfig {
             max_records: read.long("riverlog.max.records"),
             max_bytes: read.long("riverlog.max.bytes"),
             block_when_full: read.text("riverlog.when.full") == "block",
+            when_full_timeout_ms: read.long("riverlog.when.full.timeout.ms"),
             sync: durability != "page-cache",
             max_message_bytes: read.int("max.message.bytes"),
             log_append_time: read.text("message.timestamp.type") == "LogAppendTime",
