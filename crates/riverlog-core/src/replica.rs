@@ -1,7 +1,9 @@
 //! One replica of a partition: what may be acknowledged and read.
 //!
 //! The high watermark is the least position over the in-sync replicas: what they have *synced* on a `sync` topic, what
-//! they have *written* on a `page-cache` topic. It never goes back, so what was once acknowledged or read stays so.
+//! they have *written* on a `page-cache` topic. It never goes back, so what was once acknowledged or read stays so. It rests
+//! while fewer replicas are in sync than min ISR asks for (as in Kafka since KIP-966): what fewer copies hold may yet be lost,
+//! and must not be read before.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -150,9 +152,10 @@ impl Leader {
         self.advance()
     }
 
-    /// `min.insync.replicas` changed; at least 1.
-    pub fn set_min_isr(&mut self, min_isr: usize) {
+    /// `min.insync.replicas` changed; at least 1. Returns the new high watermark when it moved.
+    pub fn set_min_isr(&mut self, min_isr: usize) -> Option<Offset> {
         self.min_isr = min_isr.max(1);
+        self.advance()
     }
 
     /// The controller's word on who the replicas are and who of them is in sync; this replica itself may be named or not.
@@ -253,7 +256,7 @@ impl Leader {
 
     /// Whether a batch with these `acks` may be appended now: acks=all needs min ISR, else NOT_ENOUGH_REPLICAS.
     pub fn admit(&self, acks: i16) -> Result<(), ErrorCode> {
-        if acks == ACKS_ALL && self.isr_len() < self.effective_min_isr() {
+        if acks == ACKS_ALL && self.is_under_min_isr() {
             return Err(ErrorCode::NOT_ENOUGH_REPLICAS);
         }
         Ok(())
@@ -261,18 +264,25 @@ impl Leader {
 
     /// The answer that a batch which ends at `end` (exclusive) can be given now; `None`: not yet.
     ///
-    /// - acks=all (−1): at the high watermark; NOT_ENOUGH_REPLICAS_AFTER_APPEND when the ISR is by then too small.
+    /// - acks=all (−1): at the high watermark. NOT_ENOUGH_REPLICAS_AFTER_APPEND when all that are in sync have it but are by
+    ///   then fewer than min ISR: it is written, it may come to be read, but it isn't promised.
     /// - acks=1: synced here on a `sync` topic, written here on a `page-cache` topic.
     /// - acks=0: at once.
     pub fn acked(&self, acks: i16, end: Offset) -> Option<Result<(), ErrorCode>> {
-        match acks {
-            ACKS_ALL if self.high_watermark < end => None,
-            ACKS_ALL if self.isr_len() < self.effective_min_isr() => {
-                Some(Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+        let done = match acks {
+            ACKS_ALL if self.is_under_min_isr() => {
+                return (self.least().is_some_and(|least| least >= end))
+                    .then_some(Err(ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND));
             }
-            1 if self.counts(&self.own) < end => None,
-            _ => Some(Ok(())),
-        }
+            ACKS_ALL => self.high_watermark >= end,
+            1 => self.counts(&self.own) >= end,
+            _ => true,
+        };
+        done.then_some(Ok(()))
+    }
+
+    fn is_under_min_isr(&self) -> bool {
+        self.isr_len() < self.effective_min_isr()
     }
 
     /// A topic with fewer replicas than `min.insync.replicas` can be written when all of them are in sync, as in Kafka.
@@ -289,18 +299,24 @@ impl Leader {
         }
     }
 
+    /// What every in-sync replica has; `None` while one of them hasn't spoken in this epoch.
+    fn least(&self) -> Option<Offset> {
+        let own = self.counts(&self.own);
+        self.followers
+            .values()
+            .filter(|f| f.in_sync)
+            .try_fold(own, |least, f| Some(least.min(self.counts(&f.position?))))
+    }
+
     fn advance(&mut self) -> Option<Offset> {
-        let mut least = self.counts(&self.own);
-        for follower in self.followers.values().filter(|f| f.in_sync) {
-            // Nothing heard of an in-sync follower in this epoch: it holds the high watermark where it is.
-            least = least.min(self.counts(&follower.position?));
+        if self.is_under_min_isr() {
+            return None;
         }
         // A restarted follower reports a shorter log until it has fetched again. Records below the high watermark were
         // already acknowledged, so it must not follow the report down.
-        (least > self.high_watermark).then(|| {
-            self.high_watermark = least;
-            least
-        })
+        let least = self.least().filter(|least| *least > self.high_watermark)?;
+        self.high_watermark = least;
+        Some(least)
     }
 }
 

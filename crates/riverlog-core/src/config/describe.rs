@@ -1,9 +1,12 @@
 //! What DescribeConfigs answers: each key's value, where it comes from, and what else would have given one.
+//!
+//! Order and sources are Kafka's. On purpose different: a topic key that gets its value from a key in another unit
+//! (`retention.ms` from `log.retention.hours`) names that key and its source, where Kafka names none.
 
 use std::collections::BTreeMap;
 
 use super::values::times;
-use super::{Key, Scope, key, keys_of};
+use super::{Key, Scope, Synonym, key, keys_of};
 
 /// Where a value comes from, strongest first within a resource. The numbers are DescribeConfigs' (v1+).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,60 +75,89 @@ pub fn describe(scope: Scope, layers: &Layers<'_>) -> Vec<Described> {
         .collect()
 }
 
-fn describe_key(key: &'static Key, layers: &Layers<'_>) -> Described {
-    let shown = |value: &str| (!key.sensitive()).then(|| value.to_owned());
-    let mut synonyms = Vec::new();
-    // The value in effect, in this key's own unit.
-    let mut effective: Option<(String, ConfigSource)> = None;
-    let mut found = |name: &'static str, value: &str, factor: i64, source| {
-        synonyms.push(SynonymValue {
-            name,
-            value: shown(value),
-            source,
-        });
-        effective.get_or_insert_with(|| (in_unit(value, factor), source));
+/// What was set for all nodes while they run; not the defaults behind it, as in Kafka.
+pub fn describe_cluster_default(dynamic_default: &BTreeMap<String, String>) -> Vec<Described> {
+    let none = BTreeMap::new();
+    let computed = BTreeMap::new();
+    let layers = Layers {
+        own: &none,
+        dynamic_broker: &none,
+        dynamic_default,
+        static_broker: &none,
+        computed: &computed,
     };
+    keys_of(Scope::Broker)
+        .filter(|key| dynamic_default.contains_key(key.name))
+        .map(|key| {
+            let mut described = describe_key(key, &layers);
+            described
+                .synonyms
+                .retain(|s| s.source == ConfigSource::DynamicDefaultBroker);
+            described
+        })
+        .collect()
+}
 
-    let own_source = match key.scope {
-        Scope::Topic => Some(ConfigSource::DynamicTopic),
-        Scope::Group => Some(ConfigSource::DynamicGroup),
-        Scope::Broker => None,
+fn describe_key(key: &'static Key, layers: &Layers<'_>) -> Described {
+    let mut found: Vec<(Synonym, &str, ConfigSource)> = Vec::new();
+    let itself = Synonym {
+        name: key.name,
+        factor: 1,
+    };
+    let (own_source, family) = match key.scope {
+        Scope::Topic => (Some(ConfigSource::DynamicTopic), key.synonyms),
+        Scope::Group => (Some(ConfigSource::DynamicGroup), key.synonyms),
+        Scope::Broker => (None, broker_family(key, &itself)),
     };
     if let (Some(source), Some(value)) = (own_source, layers.own.get(key.name)) {
-        found(key.name, value, 1, source);
+        found.push((itself, value, source));
     }
-    let family = family(key);
-    let places = [
+    for (place, source) in [
         (layers.dynamic_broker, ConfigSource::DynamicBroker),
         (layers.dynamic_default, ConfigSource::DynamicDefaultBroker),
         (layers.static_broker, ConfigSource::StaticBroker),
-    ];
-    for (place, source) in places {
-        for (name, factor) in &family {
-            if let Some(value) = place.get(*name) {
-                found(name, value, *factor, source);
-            }
+    ] {
+        let set = |s: &Synonym| Some((*s, place.get(s.name)?.as_str(), source));
+        found.extend(family.iter().filter_map(set));
+    }
+    match layers.computed.get(key.name) {
+        Some(value) => found.push((itself, value, ConfigSource::Default)),
+        None => {
+            let default = |s: &Synonym| Some((*s, broker_default(s.name)?, ConfigSource::Default));
+            found.extend(family.iter().filter_map(default));
         }
     }
-    if let Some(value) = layers.computed.get(key.name) {
-        found(key.name, value, 1, ConfigSource::Default);
-    } else {
-        for (name, factor) in &family {
-            if let Some(value) = broker_default(name) {
-                found(name, value, *factor, ConfigSource::Default);
-            }
-        }
+    if key.scope == Scope::Broker {
+        // Another unit's value that is stronger isn't this key's own.
+        let own = found.iter().position(|(s, ..)| s.name == key.name);
+        found.drain(..own.unwrap_or(found.len()));
+    }
+    if key.scope == Scope::Group
+        && family.is_empty()
+        && let Some(default) = key.default
+    {
+        found.push((itself, default, ConfigSource::Default));
     }
 
-    let (value, source) = match effective {
-        Some((value, source)) => (shown(&value), source),
+    let shown = |value: &str| (!key.sensitive()).then(|| value.to_owned());
+    let (value, source) = match found.first() {
+        // A broker key is shown in its own unit.
+        Some((_, value, source)) if key.scope == Scope::Broker => (shown(value), *source),
+        Some((s, value, source)) => (shown(&in_unit(value, s.factor)), *source),
         None => (key.default.and_then(shown), ConfigSource::Default),
     };
     Described {
         key,
         value,
         source,
-        synonyms,
+        synonyms: found
+            .into_iter()
+            .map(|(s, value, source)| SynonymValue {
+                name: s.name,
+                value: shown(value),
+                source,
+            })
+            .collect(),
         read_only: !key.dynamic(),
     }
 }
@@ -134,12 +166,13 @@ fn broker_default(name: &str) -> Option<&'static str> {
     key(Scope::Broker, name)?.default
 }
 
-/// The broker keys behind a key, strongest first, with the factor that brings their value into this key's unit.
-fn family(of: &Key) -> Vec<(&'static str, i64)> {
-    match of.scope {
-        Scope::Broker => vec![(of.name, 1)],
-        Scope::Topic | Scope::Group => of.synonyms.iter().map(|s| (s.name, s.factor)).collect(),
-    }
+/// A broker key together with those that say the same in other units, strongest first: those that stand together behind one
+/// topic key.
+fn broker_family<'a>(of: &Key, itself: &'a Synonym) -> &'a [Synonym] {
+    keys_of(Scope::Topic)
+        .map(|k| k.synonyms)
+        .find(|family| family.len() > 1 && family.iter().any(|s| s.name == of.name))
+        .unwrap_or(std::slice::from_ref(itself))
 }
 
 fn in_unit(value: &str, factor: i64) -> String {

@@ -17,7 +17,9 @@ mod tests;
 
 use std::sync::LazyLock;
 
-pub use describe::{ConfigSource, Described, Layers, SynonymValue, describe};
+pub use describe::{
+    ConfigSource, Described, Layers, SynonymValue, describe, describe_cluster_default,
+};
 pub use document::markdown;
 pub use standing::{Standing, standing};
 pub use topic::TopicConfig;
@@ -177,20 +179,22 @@ impl Key {
 
     /// Checks one value.
     pub fn check(&self, value: &str) -> Result<(), ConfigError> {
-        match values::problem(self, value) {
-            None => Ok(()),
-            Some(reason) => Err(ConfigError {
-                key: self.name.to_owned(),
-                value: if self.sensitive() { "[hidden]" } else { value }.to_owned(),
-                reason,
-                remedy: match self.default {
-                    Some(default) if !default.is_empty() => {
-                        format!("give {} (default {default})", self.kind.words())
-                    }
-                    _ => format!("give {}", self.kind.words()),
-                },
-            }),
-        }
+        let Some(problem) = values::problem(self, value) else {
+            return Ok(());
+        };
+        let give = problem
+            .give
+            .map_or_else(|| self.kind.words(), str::to_owned);
+        let default = match self.default {
+            Some(default) if !default.is_empty() => format!(" (default {default})"),
+            _ => String::new(),
+        };
+        Err(ConfigError {
+            key: self.name.to_owned(),
+            value: if self.sensitive() { HIDDEN } else { value }.to_owned(),
+            reason: problem.reason,
+            remedy: format!("give {give}{default}"),
+        })
     }
 }
 
@@ -239,7 +243,7 @@ pub fn check(scope: Scope, name: &str, value: &str) -> Result<(), ConfigError> {
         Some(key) => key.check(value),
         None => Err(ConfigError {
             key: name.to_owned(),
-            value: value.to_owned(),
+            value: if sounds_secret(name) { HIDDEN } else { value }.to_owned(),
             reason: format!("there is no such {} key", scope_word(scope)),
             remedy: match meant(scope, name) {
                 Some(meant) => format!("did you mean {meant}?"),
@@ -247,6 +251,16 @@ pub fn check(scope: Scope, name: &str, value: &str) -> Result<(), ConfigError> {
             },
         }),
     }
+}
+
+const HIDDEN: &str = "[hidden]";
+
+/// A misspelt key of a password must not bring it into a log.
+fn sounds_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["password", "passphrase", "secret", "jaas", "credential"]
+        .iter()
+        .any(|word| name.contains(word))
 }
 
 fn scope_word(scope: Scope) -> &'static str {

@@ -76,7 +76,7 @@ macro_rules! keys {
 #[rustfmt::skip]
 pub(super) const TOPIC: &[Key] = keys! { Topic:
     "cleanup.policy", List(&["compact", "delete"]), "delete", ["log.cleanup.policy"], used,
-        "What becomes of old records: `delete` drops them by retention, `compact` keeps the last one of each key; an empty list keeps all.";
+        "What becomes of old records: `delete` drops them by retention; with `compact`, which is not built yet, or an empty list all are kept.";
     "compression.gzip.level", Int(-1, 9), "-1", ["compression.gzip.level"], idle,
         "Level of gzip when the broker compresses; -1 is the codec's own default.";
     "compression.lz4.level", Int(1, 17), "9", ["compression.lz4.level"], idle,

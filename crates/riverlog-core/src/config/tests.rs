@@ -69,193 +69,96 @@ fn a_topic_key_has_the_default_of_the_broker_key_behind_it() {
     }
 }
 
-fn problem(scope: Scope, name: &str, value: &str, want: Expect) {
-    let said = match check(scope, name, value) {
-        Ok(()) => "fine".to_owned(),
-        Err(error) => error.to_string(),
-    };
-    want.assert_eq(&said);
+fn problems(given: &[(Scope, &str, &str)], want: Expect) {
+    let said: Vec<String> = given
+        .iter()
+        .map(|(scope, name, value)| match check(*scope, name, value) {
+            Ok(()) => format!("{name} = {value:?} is fine\n"),
+            Err(error) => format!("{error}\n"),
+        })
+        .collect();
+    want.assert_eq(&said.concat());
 }
 
 #[test]
 fn a_bad_value_is_answered_with_range_and_default() {
     use Scope::*;
-    problem(
-        Topic,
-        "segment.bytes",
-        "1",
-        expect![
-            "segment.bytes = 1: out of range; give a 32-bit number, 1048576 or more (default 1073741824)"
-        ],
-    );
-    problem(
-        Topic,
-        "segment.bytes",
-        "many",
-        expect![
-            "segment.bytes = many: not a whole number; give a 32-bit number, 1048576 or more (default 1073741824)"
-        ],
-    );
-    problem(
-        Topic,
-        "segment.bytes",
-        "99999999999999999999",
-        expect![
-            "segment.bytes = 99999999999999999999: out of range; give a 32-bit number, 1048576 or more (default 1073741824)"
-        ],
-    );
-    problem(Topic, "segment.bytes", " 1048576 ", expect!["fine"]);
-    problem(Topic, "preallocate", "TRUE", expect!["fine"]);
-    problem(
-        Topic,
-        "preallocate",
-        "yes",
-        expect!["preallocate = yes: neither true nor false; give true or false (default false)"],
-    );
-    problem(
-        Topic,
-        "min.cleanable.dirty.ratio",
-        "1.5",
-        expect![
-            "min.cleanable.dirty.ratio = 1.5: out of range; give a fraction, 0 to 1 (default 0.5)"
-        ],
-    );
-    problem(
-        Topic,
-        "min.cleanable.dirty.ratio",
-        "NaN",
-        expect![
-            "min.cleanable.dirty.ratio = NaN: out of range; give a fraction, 0 to 1 (default 0.5)"
-        ],
-    );
-    problem(Topic, "cleanup.policy", "delete, compact", expect!["fine"]);
-    problem(Topic, "cleanup.policy", "", expect!["fine"]);
-    problem(
-        Topic,
-        "cleanup.policy",
-        "delete,",
-        expect![
-            "cleanup.policy = delete,: an empty entry; give a comma-separated list of compact, delete (default delete)"
-        ],
-    );
-    problem(
-        Topic,
-        "cleanup.policy",
-        "keep",
-        expect![
-            "cleanup.policy = keep: keep is not one of the accepted values; give a comma-separated list of compact, delete (default delete)"
-        ],
-    );
-    problem(
-        Topic,
-        "compression.type",
-        "none",
-        expect![
-            "compression.type = none: not one of the accepted values; give one of uncompressed, zstd, lz4, snappy, gzip, producer (default producer)"
-        ],
-    );
-    problem(
-        Topic,
-        "compression.gzip.level",
-        "0",
-        expect![
-            "compression.gzip.level = 0: there is no level 0; give a 32-bit number, -1 to 9 (default -1)"
-        ],
-    );
-    problem(Topic, "compression.gzip.level", "-1", expect!["fine"]);
-    problem(
-        Topic,
-        "leader.replication.throttled.replicas",
-        "0:1,1:2",
-        expect!["fine"],
-    );
-    problem(
-        Topic,
-        "leader.replication.throttled.replicas",
-        "*",
-        expect!["fine"],
-    );
-    problem(
-        Topic,
-        "leader.replication.throttled.replicas",
-        "0:x",
-        expect![
-            "leader.replication.throttled.replicas = 0:x: neither * nor a list of partition:broker such as 0:1,1:2; give a comma-separated list"
-        ],
-    );
-    problem(
-        Topic,
-        "remote.storage.enable",
-        "true",
-        expect![
-            "remote.storage.enable = true: there is no tiered storage yet; give true or false (default false)"
-        ],
-    );
-    problem(
-        Group,
-        "share.auto.offset.reset",
-        "by_duration:PT1H",
-        expect!["fine"],
-    );
-    problem(
-        Group,
-        "share.auto.offset.reset",
-        "by_duration:-PT1H",
-        expect![
-            "share.auto.offset.reset = by_duration:-PT1H: not latest, earliest or by_duration:PnDTnHnMnS; give any text (default latest)"
-        ],
-    );
-    problem(
-        Broker,
-        "authorizer.class.name",
-        "org.example.Rules",
-        expect![
-            "authorizer.class.name = org.example.Rules: access rules can't be enforced yet, and are not dropped silently; give any text"
-        ],
+    let given = [
+        (Topic, "segment.bytes", "1"),
+        (Topic, "segment.bytes", "many"),
+        (Topic, "segment.bytes", "99999999999999999999"),
+        (Topic, "segment.bytes", " 1048576 "),
+        (Topic, "preallocate", "TRUE"),
+        (Topic, "preallocate", "yes"),
+        (Topic, "min.cleanable.dirty.ratio", "1.5"),
+        (Topic, "min.cleanable.dirty.ratio", "NaN"),
+        (Topic, "cleanup.policy", "delete, compact"),
+        (Topic, "cleanup.policy", ""),
+        (Topic, "cleanup.policy", "delete,"),
+        (Topic, "cleanup.policy", "keep"),
+        (Topic, "compression.type", "none"),
+        (Topic, "compression.gzip.level", "0"),
+        (Topic, "compression.gzip.level", "-1"),
+        (Topic, "leader.replication.throttled.replicas", "0:1,1:2"),
+        (Topic, "leader.replication.throttled.replicas", "*"),
+        (Topic, "leader.replication.throttled.replicas", "0:x"),
+        (Topic, "remote.storage.enable", "true"),
+        (Group, "share.auto.offset.reset", "by_duration:PT1H"),
+        (Group, "share.auto.offset.reset", "by_duration:-PT1H"),
+        (Broker, "authorizer.class.name", "org.example.Rules"),
+    ];
+    problems(
+        &given,
+        expect![[r#"
+            segment.bytes = 1: out of range; give a 32-bit number, 1048576 or more (default 1073741824)
+            segment.bytes = many: not a whole number; give a 32-bit number, 1048576 or more (default 1073741824)
+            segment.bytes = 99999999999999999999: out of range; give a 32-bit number, 1048576 or more (default 1073741824)
+            segment.bytes = " 1048576 " is fine
+            preallocate = "TRUE" is fine
+            preallocate = yes: neither true nor false; give true or false (default false)
+            min.cleanable.dirty.ratio = 1.5: out of range; give a fraction, 0 to 1 (default 0.5)
+            min.cleanable.dirty.ratio = NaN: out of range; give a fraction, 0 to 1 (default 0.5)
+            cleanup.policy = "delete, compact" is fine
+            cleanup.policy = "" is fine
+            cleanup.policy = delete,: an empty entry; give a comma-separated list of compact, delete (default delete)
+            cleanup.policy = keep: keep is not one of the accepted values; give a comma-separated list of compact, delete (default delete)
+            compression.type = none: not one of the accepted values; give one of uncompressed, zstd, lz4, snappy, gzip, producer (default producer)
+            compression.gzip.level = 0: gzip has no level 0; give 1 to 9, or -1 for the codec's own (default -1)
+            compression.gzip.level = "-1" is fine
+            leader.replication.throttled.replicas = "0:1,1:2" is fine
+            leader.replication.throttled.replicas = "*" is fine
+            leader.replication.throttled.replicas = 0:x: neither * nor a list of replicas; give * or partition:broker,… such as 0:1,1:2
+            remote.storage.enable = true: there is no tiered storage yet; give false (default false)
+            share.auto.offset.reset = "by_duration:PT1H" is fine
+            share.auto.offset.reset = by_duration:-PT1H: no place to begin at; give latest, earliest, or by_duration: and an ISO 8601 duration such as PT1H (default latest)
+            authorizer.class.name = org.example.Rules: access rules can't be enforced yet, and are not dropped silently; give nothing
+        "#]],
     );
 }
 
 #[test]
 fn an_unknown_key_names_the_one_that_was_meant() {
-    problem(
-        Scope::Topic,
-        "retention.mss",
-        "1",
-        expect!["retention.mss = 1: there is no such topic key; did you mean retention.ms?"],
-    );
-    problem(
-        Scope::Topic,
-        "retention_ms",
-        "1",
-        expect!["retention_ms = 1: there is no such topic key; did you mean retention.ms?"],
-    );
-    problem(
-        Scope::Topic,
-        "log.retention.hours",
-        "1",
-        expect!["log.retention.hours = 1: there is no such topic key; did you mean retention.ms?"],
-    );
-    problem(
-        Scope::Topic,
-        "foo",
-        "1",
-        expect!["foo = 1: there is no such topic key; leave it out"],
-    );
-    problem(
-        Scope::Broker,
-        "auto.create.topic.enable",
-        "1",
-        expect![
-            "auto.create.topic.enable = 1: there is no such broker key; did you mean auto.create.topics.enable?"
-        ],
-    );
-    problem(
-        Scope::Group,
-        "consumer.session.timeout",
-        "1",
-        expect![
-            "consumer.session.timeout = 1: there is no such group key; did you mean consumer.session.timeout.ms?"
-        ],
+    use Scope::*;
+    let given = [
+        (Topic, "retention.mss", "1"),
+        (Topic, "retention_ms", "1"),
+        (Topic, "log.retention.hours", "1"),
+        (Topic, "foo", "1"),
+        (Broker, "auto.create.topic.enable", "1"),
+        (Broker, "delegation.token.secret.keys", "s3cr3t"),
+        (Group, "consumer.session.timeout", "1"),
+    ];
+    problems(
+        &given,
+        expect![[r#"
+            retention.mss = 1: there is no such topic key; did you mean retention.ms?
+            retention_ms = 1: there is no such topic key; did you mean retention.ms?
+            log.retention.hours = 1: there is no such topic key; did you mean retention.ms?
+            foo = 1: there is no such topic key; leave it out
+            auto.create.topic.enable = 1: there is no such broker key; did you mean auto.create.topics.enable?
+            delegation.token.secret.keys = [hidden]: there is no such broker key; leave it out
+            consumer.session.timeout = 1: there is no such group key; did you mean consumer.session.timeout.ms?
+        "#]],
     );
 }
 
@@ -439,6 +342,7 @@ fn describing_tells_every_place_a_value_could_come_from() {
             "min.insync.replicas",
         ],
     );
+    show(Scope::Broker, &none, &["log.roll.ms", "log.roll.hours"]);
     show(
         Scope::Group,
         &configs(&[("consumer.session.timeout.ms", "50000")]),
@@ -477,20 +381,45 @@ fn describing_tells_every_place_a_value_could_come_from() {
         log.retention.ms = Some("86400001") from DynamicBroker
             DynamicBroker log.retention.ms = Some("86400001")
             DynamicDefaultBroker log.retention.ms = Some("86400002")
+            StaticBroker log.retention.hours = Some("24")
+            Default log.retention.hours = Some("168")
         min.insync.replicas = Some("2") from Default
             Default min.insync.replicas = Some("2")
         node.id = Some("3") from StaticBroker read-only
             StaticBroker node.id = Some("3")
             Default node.id = Some("1")
+        log.roll.hours = Some("24") from StaticBroker read-only
+            StaticBroker log.roll.hours = Some("24")
+            Default log.roll.hours = Some("168")
+        log.roll.ms = None from Default
         consumer.heartbeat.interval.ms = Some("5000") from Default
             Default group.consumer.heartbeat.interval.ms = Some("5000")
         consumer.session.timeout.ms = Some("50000") from DynamicGroup
             DynamicGroup consumer.session.timeout.ms = Some("50000")
             Default group.consumer.session.timeout.ms = Some("45000")
         share.isolation.level = Some("read_uncommitted") from Default
+            Default share.isolation.level = Some("read_uncommitted")
         streams.assignor.name = None from Default
     "#]]
     .assert_eq(&text);
+}
+
+#[test]
+fn the_default_of_all_brokers_shows_only_what_was_set_there() {
+    let set = configs(&[("log.retention.ms", "5"), ("num.io.threads", "3")]);
+    let described = describe_cluster_default(&set);
+    let shown: Vec<_> = described
+        .iter()
+        .map(|d| (d.key.name, d.value.as_deref(), d.source, d.synonyms.len()))
+        .collect();
+    let source = ConfigSource::DynamicDefaultBroker;
+    assert_eq!(
+        shown,
+        [
+            ("log.retention.ms", Some("5"), source, 1),
+            ("num.io.threads", Some("3"), source, 1)
+        ]
+    );
 }
 
 #[test]

@@ -4,14 +4,21 @@ use std::collections::BTreeMap;
 
 use super::{Key, Kind, Scope, key};
 
+/// What is wrong with a value.
+pub(super) struct Problem {
+    pub(super) reason: String,
+    /// What to give, where the type alone doesn't say it.
+    pub(super) give: Option<&'static str>,
+}
+
 /// What is wrong with a value; `None`: nothing.
-pub(super) fn problem(key: &Key, value: &str) -> Option<String> {
+pub(super) fn problem(key: &Key, value: &str) -> Option<Problem> {
     let value = value.trim();
-    match key.kind {
-        Kind::Bool if value.eq_ignore_ascii_case("true") || value.eq_ignore_ascii_case("false") => {
-            None
+    let by_kind = match key.kind {
+        Kind::Bool => {
+            let sound = value.eq_ignore_ascii_case("true") || value.eq_ignore_ascii_case("false");
+            (!sound).then(|| "neither true nor false".to_owned())
         }
-        Kind::Bool => Some("neither true nor false".to_owned()),
         Kind::Short(from, to) => number(value, from, to),
         Kind::Int(from, to) => number(value, from, to),
         Kind::Long(from, to) => number(value, from, to),
@@ -24,8 +31,14 @@ pub(super) fn problem(key: &Key, value: &str) -> Option<String> {
         Kind::OneOf(_) => Some("not one of the accepted values".to_owned()),
         Kind::List(of) => list_problem(of, value),
         Kind::String | Kind::Password => None,
+    };
+    match by_kind {
+        Some(reason) => Some(Problem { reason, give: None }),
+        None => special(key.name, value).map(|(reason, give)| Problem {
+            reason: reason.to_owned(),
+            give: Some(give),
+        }),
     }
-    .or_else(|| special(key.name, value))
 }
 
 fn number<T: std::str::FromStr + PartialOrd>(value: &str, from: T, to: T) -> Option<String> {
@@ -64,36 +77,46 @@ pub(crate) fn items(value: &str) -> impl Iterator<Item = &str> {
     value.split(',').map(str::trim).filter(move |_| some)
 }
 
-/// Rules that a type alone can't say.
-fn special(name: &str, value: &str) -> Option<String> {
+/// Rules that a type alone can't say: what is wrong, and what to give.
+fn special(name: &str, value: &str) -> Option<(&'static str, &'static str)> {
     match name {
-        // zlib has no level 0 here, and −1 is its own default.
-        "compression.gzip.level" if value == "0" => Some("there is no level 0".to_owned()),
-        "leader.replication.throttled.replicas" | "follower.replication.throttled.replicas" => {
-            let pairs = |entry: &str| {
-                entry.split_once(':').is_some_and(|(p, b)| {
-                    !p.is_empty()
-                        && !b.is_empty()
-                        && p.bytes().chain(b.bytes()).all(|c| c.is_ascii_digit())
-                })
-            };
-            (value != "*" && !items(value).all(pairs))
-                .then(|| "neither * nor a list of partition:broker such as 0:1,1:2".to_owned())
+        "authorizer.class.name" if !value.is_empty() => Some((
+            "access rules can't be enforced yet, and are not dropped silently",
+            "nothing",
+        )),
+        "compression.gzip.level" if value == "0" => {
+            Some(("gzip has no level 0", "1 to 9, or -1 for the codec's own"))
         }
-        "authorizer.class.name" if !value.is_empty() => {
-            Some("access rules can't be enforced yet, and are not dropped silently".to_owned())
+        "leader.replication.throttled.replicas" | "follower.replication.throttled.replicas"
+            if value != "*" && !items(value).all(is_partition_and_broker) =>
+        {
+            Some((
+                "neither * nor a list of replicas",
+                "* or partition:broker,… such as 0:1,1:2",
+            ))
         }
         "remote.storage.enable" if value.eq_ignore_ascii_case("true") => {
-            Some("there is no tiered storage yet".to_owned())
+            Some(("there is no tiered storage yet", "false"))
         }
-        "share.auto.offset.reset" => {
-            let duration = value.strip_prefix("by_duration:");
-            let sound = matches!(value, "latest" | "earliest")
-                || duration.is_some_and(|d| d.len() > 2 && d.starts_with('P') && !d.contains('-'));
-            (!sound).then(|| "not latest, earliest or by_duration:PnDTnHnMnS".to_owned())
-        }
+        "share.auto.offset.reset" if !is_offset_reset(value) => Some((
+            "no place to begin at",
+            "latest, earliest, or by_duration: and an ISO 8601 duration such as PT1H",
+        )),
         _ => None,
     }
+}
+
+fn is_partition_and_broker(entry: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    entry
+        .split_once(':')
+        .is_some_and(|(partition, broker)| number(partition) && number(broker))
+}
+
+fn is_offset_reset(value: &str) -> bool {
+    let duration = value.strip_prefix("by_duration:");
+    matches!(value, "latest" | "earliest")
+        || duration.is_some_and(|d| d.len() > 2 && d.starts_with('P') && !d.contains('-'))
 }
 
 /// A node's values by Kafka's names: what was set, over the table's defaults. Values have been checked.
