@@ -5,13 +5,33 @@
 //! simulator. All calls take `&self` and may come from several threads; there is one lock for each partition and one for
 //! each coordinator shard, never two of a kind at once, and none across a job or a reply.
 
+mod admit;
+mod append;
+mod apply;
+mod bounded;
+mod budget;
 mod command;
+mod controller;
+mod errors;
+mod fetch;
+mod groups;
+mod jobs;
+mod metrics;
 mod node;
+mod offsets;
+mod open;
+mod partition;
+mod producers;
 mod settings;
+mod tables;
+mod timers;
+mod upkeep;
 
 pub use command::{
     AppendAnswer, AppendCommand, AppendFailure, FetchAnswer, FetchCommand, FetchPartition,
     FetchedPartition, Isolation, OffsetAnswer, OffsetQuery, PartitionDescription, Reply,
 };
-pub use node::{Host, Job, JobDone, Lane, Node, PartitionRef, StartError};
+pub use jobs::{Job, JobDone, Lane};
+pub use metrics::{Metric, MetricKind};
+pub use node::{Host, Node, PartitionRef, StartError};
 pub use settings::{Budgets, Entropy, NodeSettings};

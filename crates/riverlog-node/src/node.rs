@@ -1,21 +1,36 @@
-//! The box.
+//! The box: what it consists of, and its doors.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::{ArcSwap, ArcSwapOption};
+use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::groups::{
     CommittedOffset, GroupAnswer, GroupCommand, GroupDescription, TopicPartition,
 };
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, MetadataImage, TopicRef};
-use riverlog_log::{Disk, OpenError};
-use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId};
+use riverlog_log::{Disk, DiskError, LogKey, OpenError, Volume};
+use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
 
+use crate::budget::Budget;
 use crate::command::{
     AppendAnswer, AppendCommand, AppendFailure, FetchAnswer, FetchCommand, Isolation, OffsetAnswer,
     OffsetQuery, PartitionDescription, Reply,
 };
+use crate::controller::{AdminReply, Controller};
+use crate::fetch::ColdFetch;
+use crate::groups::Shards;
+use crate::jobs::{Job, JobDone, Jobs};
+use crate::metrics::Counters;
+use crate::open::open;
+use crate::partition::{Owed, Partition, Role};
+use crate::producers::ProducerIds;
 use crate::settings::{Entropy, NodeSettings};
+use crate::tables::{Slot, Tables};
+use crate::timers::{Timer, Timers};
+use crate::upkeep::UpkeepQueue;
 
 /// What a node asks of its host.
 pub trait Host: Send + Sync {
@@ -42,55 +57,102 @@ pub enum StartError {
     },
 }
 
-/// Which jobs may hold each other up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Lane {
-    /// The group commit: one thread of its own.
-    Flush,
-    /// Writes of segments that a caller didn't do itself.
-    Write,
-    /// Reads from files.
-    Read,
-    /// Syncs of segments, retention, checkpoints.
-    Upkeep,
-}
-
-/// Work on the disk, to be run by the host without any lock, and handed back to [`Node::on_job_done`].
-#[derive(Debug)]
-pub struct Job {
-    _private: (),
-}
-
-/// What a job did.
-#[derive(Debug)]
-pub struct JobDone {
-    _private: (),
-}
-
-impl Job {
-    /// Where it runs.
-    pub fn lane(&self) -> Lane {
-        todo!()
-    }
-    /// Does it. Blocking.
-    pub fn run(self) -> JobDone {
-        todo!()
-    }
-}
-
 /// A partition that is led here; found once, used many times. Stays valid when the topic is deleted (calls then answer
 /// UNKNOWN_TOPIC_OR_PARTITION).
 #[derive(Clone, Debug)]
-pub struct PartitionRef(pub(crate) Arc<()>);
+pub struct PartitionRef(pub(crate) Arc<Partition>);
+
+impl PartitionRef {
+    /// The topic, for life.
+    pub fn topic(&self) -> TopicId {
+        self.0.key.topic
+    }
+    /// The partition's number.
+    pub fn index(&self) -> i32 {
+        self.0.key.partition.0
+    }
+}
 
 /// One node.
 pub struct Node {
-    _private: (),
+    pub(crate) settings: NodeSettings,
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) image: ArcSwap<MetadataImage>,
+    pub(crate) tables: Tables,
+    pub(crate) controller: Controller,
+    pub(crate) shards: ArcSwapOption<Shards>,
+    pub(crate) producers: ProducerIds,
+    pub(crate) jobs: Jobs,
+    pub(crate) timers: Timers,
+    pub(crate) upkeep: UpkeepQueue,
+    pub(crate) append_bytes: Budget,
+    pub(crate) parked: Budget,
+    pub(crate) cold_bytes: Budget,
+    pub(crate) cold_queue: Mutex<std::collections::VecDeque<ColdFetch>>,
+    pub(crate) metrics: Counters,
+    /// `producer.id.expiration.ms`.
+    pub(crate) producer_expiration_ms: i64,
+    /// Topics with `riverlog.max.records` or `riverlog.max.bytes`.
+    pub(crate) bounded_topics: AtomicUsize,
+    /// The error after which nothing becomes durable any more.
+    pub(crate) failure: Mutex<Option<DiskError>>,
+    /// The write-ahead log found no room; it is tried again.
+    pub(crate) disk_full: AtomicBool,
+    pub(crate) retrying: AtomicBool,
+    registered: AtomicBool,
+    closing: AtomicBool,
+    latest: AtomicU64,
+}
+
+/// What [`Node::new`] is made of.
+pub(crate) struct Parts {
+    pub(crate) settings: NodeSettings,
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) image: MetadataImage,
+    pub(crate) controller: Controller,
+    pub(crate) producer_expiration_ms: i64,
 }
 
 impl Node {
+    pub(crate) fn new(parts: Parts) -> Node {
+        let budgets = &parts.settings.budgets;
+        Node {
+            append_bytes: Budget::new(budgets.append_bytes),
+            parked: Budget::new(budgets.parked),
+            cold_bytes: Budget::new(budgets.cold_read_bytes),
+            settings: parts.settings,
+            host: parts.host,
+            entropy: parts.entropy,
+            volume: parts.volume,
+            image: ArcSwap::from_pointee(parts.image),
+            tables: Tables::default(),
+            controller: parts.controller,
+            shards: ArcSwapOption::empty(),
+            producers: ProducerIds::default(),
+            jobs: Jobs::default(),
+            timers: Timers::default(),
+            upkeep: UpkeepQueue::default(),
+            cold_queue: Mutex::default(),
+            metrics: Counters::default(),
+            producer_expiration_ms: parts.producer_expiration_ms,
+            bounded_topics: AtomicUsize::new(0),
+            failure: Mutex::new(None),
+            disk_full: AtomicBool::new(false),
+            retrying: AtomicBool::new(false),
+            registered: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            latest: AtomicU64::new(0),
+        }
+    }
+
     /// Opens the data folder, recovers its logs, reads the metadata log, registers this node (a new leader epoch for all
     /// it leads), loads its coordinators lazily. Does I/O on the calling thread.
+    ///
+    /// On a full disk it starts too: reads are served, appends are refused until there is room for the registration.
     pub fn open(
         disk: Arc<dyn Disk>,
         entropy: Arc<dyn Entropy>,
@@ -98,20 +160,32 @@ impl Node {
         settings: NodeSettings,
         now: Now,
     ) -> Result<Arc<Node>, StartError> {
-        let _ = (disk, entropy, host, settings, now);
-        todo!()
+        open(disk, entropy, host, settings, now)
     }
     /// Settings it was opened with.
     pub fn settings(&self) -> &NodeSettings {
-        todo!()
+        &self.settings
     }
     /// Committed metadata.
     pub fn image(&self) -> Arc<MetadataImage> {
-        todo!()
+        self.image.load_full()
     }
-    /// A partition that is led here; UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID or NOT_LEADER_OR_FOLLOWER otherwise.
+    /// A partition that is led here; UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, or
+    /// KAFKA_STORAGE_ERROR when its log can't be opened.
     pub fn partition(&self, topic: &TopicRef, partition: i32) -> Result<PartitionRef, ErrorCode> {
-        todo!("{topic:?} {partition}")
+        self.tables.find(topic, partition).map(PartitionRef)
+    }
+    /// Partitions that should be here but can't be opened: topic, number, and why. In order.
+    pub fn broken_partitions(&self) -> Vec<(TopicId, i32, String)> {
+        let mut broken = Vec::new();
+        for topic in self.tables.all() {
+            for (index, slot) in (0..).zip(topic.partitions.read().iter()) {
+                if let Slot::Broken(why) = slot {
+                    broken.push((topic.id, index, why.clone()));
+                }
+            }
+        }
+        broken
     }
     /// Appends a batch. Checks size, timestamps, bounds and epochs; answers by `acks`. The calling thread writes to the page
     /// cache; group commit is a job.
@@ -122,11 +196,13 @@ impl Node {
         now: Now,
         reply: Reply<Result<AppendAnswer, AppendFailure>>,
     ) {
-        todo!("{partition:?} {command:?} {now:?} {reply:?}")
+        self.saw(now);
+        self.append_batch(&partition.0, command, now, reply);
     }
     /// Reads, or parks until there is enough to read. Hot data is answered on the calling thread; cold reads are jobs.
     pub fn fetch(&self, command: FetchCommand, now: Now, reply: Reply<FetchAnswer>) {
-        todo!("{command:?} {now:?} {reply:?}")
+        self.saw(now);
+        self.fetch_partitions(command, now, reply);
     }
     /// ListOffsets for one partition.
     pub fn offset(
@@ -137,7 +213,7 @@ impl Node {
         current_leader_epoch: LeaderEpoch,
         reply: Reply<OffsetAnswer>,
     ) {
-        todo!("{partition:?} {query:?} {isolation:?} {current_leader_epoch} {reply:?}")
+        self.find_offset(&partition.0, query, isolation, current_leader_epoch, reply);
     }
     /// OffsetForLeaderEpoch for one partition: epoch and end offset, (−1, −1) where unknown.
     pub fn epoch_end(
@@ -146,7 +222,7 @@ impl Node {
         epoch: LeaderEpoch,
         current_leader_epoch: LeaderEpoch,
     ) -> Result<(LeaderEpoch, Offset), ErrorCode> {
-        todo!("{partition:?} {epoch} {current_leader_epoch}")
+        self.find_epoch_end(&partition.0, epoch, current_leader_epoch)
     }
     /// DeleteRecords for one partition: nothing before `before` (−1: the high watermark) can be read any more; answers the new
     /// log start offset once that is durable.
@@ -157,11 +233,12 @@ impl Node {
         now: Now,
         reply: Reply<Result<Offset, ErrorCode>>,
     ) {
-        todo!("{partition:?} {before} {now:?} {reply:?}")
+        self.saw(now);
+        self.delete_before(&partition.0, before, now, reply);
     }
     /// A partition as it is now.
     pub fn describe_partition(&self, partition: &PartitionRef) -> PartitionDescription {
-        todo!("{partition:?}")
+        partition.0.state.lock().describe(&partition.0)
     }
     /// A fresh producer id with epoch 0 (InitProducerId without a transactional id).
     pub fn init_producer(
@@ -169,11 +246,13 @@ impl Node {
         now: Now,
         reply: Reply<Result<(ProducerId, ProducerEpoch), ErrorCode>>,
     ) {
-        todo!("{now:?} {reply:?}")
+        self.saw(now);
+        self.new_producer(now, reply);
     }
     /// A command to a group; loads its shard (and makes `__consumer_offsets`) when needed. While it loads: COORDINATOR_LOAD_IN_PROGRESS.
     pub fn group(&self, command: GroupCommand, now: Now, reply: Reply<GroupAnswer>) {
-        todo!("{command:?} {now:?} {reply:?}")
+        self.saw(now);
+        self.group_command(command, now, reply);
     }
     /// OffsetFetch for one group: durable commits only, in the order asked; `None`: all. An offset that was never committed is `None`.
     pub fn committed(
@@ -184,11 +263,13 @@ impl Node {
         now: Now,
         reply: Reply<Result<Vec<(TopicPartition, Option<CommittedOffset>)>, ErrorCode>>,
     ) {
-        todo!("{group} {partitions:?} {member:?} {now:?} {reply:?}")
+        self.saw(now);
+        self.committed_offsets(group, partitions, member, now, reply);
     }
     /// All groups, in order of name.
     pub fn groups(&self, now: Now, reply: Reply<Result<Vec<GroupDescription>, ErrorCode>>) {
-        todo!("{now:?} {reply:?}")
+        self.saw(now);
+        reply.send(self.all_groups(now));
     }
     /// One group; `None` when there is none.
     pub fn describe_group(
@@ -197,7 +278,8 @@ impl Node {
         now: Now,
         reply: Reply<Result<Option<GroupDescription>, ErrorCode>>,
     ) {
-        todo!("{group} {now:?} {reply:?}")
+        self.saw(now);
+        reply.send(self.one_group(group, now));
     }
     /// A command to the controller. Answered once the change is committed and applied here.
     pub fn admin(
@@ -206,31 +288,147 @@ impl Node {
         now: Now,
         reply: Reply<Result<AdminAnswer, ErrorCode>>,
     ) {
-        todo!("{command:?} {now:?} {reply:?}")
+        self.saw(now);
+        if self.is_closing() {
+            return reply.send(Err(ErrorCode::NOT_CONTROLLER));
+        }
+        self.submit(command, AdminReply::Client(reply), now);
     }
     /// 128 fresh random bits (for ids that are part of commands).
     pub fn random(&self) -> u128 {
-        todo!()
+        self.entropy.next_u128()
     }
-    /// Jobs to run. Jobs of one lane may run side by side, except [`Lane::Flush`].
+    /// Jobs to run. Jobs of one lane may run side by side, except [`crate::Lane::Flush`].
     pub fn take_jobs(&self) -> Vec<Job> {
-        todo!()
+        self.jobs_to_run()
     }
     /// Takes a finished job back; completes what waited for it.
     pub fn on_job_done(&self, done: JobDone, now: Now) {
-        todo!("{done:?} {now:?}")
+        self.saw(now);
+        self.job_done(done, now);
     }
     /// Does what time brings: parked answers, sessions, retention, checkpoints. Returns the next deadline on the monotonic clock.
     pub fn tick(&self, now: Now) -> Option<Duration> {
-        todo!("{now:?}")
+        self.saw(now);
+        while let Some(timer) = self.timers.pop(now.mono) {
+            match timer {
+                Timer::Partition(partition) => {
+                    let mut owed = Owed::default();
+                    partition.state.lock().expire(now, &mut owed);
+                    self.settle(&partition, owed, now);
+                }
+                Timer::Fetch(waiting) => self.fetch_timed_out(&waiting, now),
+                Timer::Shard(index) => self.shard_timer(index, now),
+                Timer::Upkeep => self.upkeep(now),
+                Timer::Retry => self.retry(now),
+            }
+        }
+        self.timers.next()
     }
     /// The next deadline on the monotonic clock.
     pub fn next_deadline(&self) -> Option<Duration> {
-        todo!()
+        self.timers.next()
     }
     /// A clean stop: refuses new commands, answers the parked ones, syncs everything and writes a clean checkpoint. Does I/O on
     /// the calling thread, after the host has run its last jobs.
     pub fn close(&self, now: Now) -> Result<(), OpenError> {
-        todo!("{now:?}")
+        self.saw(now);
+        self.closing.store(true, Ordering::SeqCst);
+        self.stop(now)
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    /// Whether this node has its leader epochs.
+    pub(crate) fn is_registered(&self) -> bool {
+        self.registered.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn registered(&self, answer: Result<AdminAnswer, ErrorCode>, now: Now) {
+        if answer.is_ok() {
+            self.registered.store(true, Ordering::Relaxed);
+        } else {
+            self.retry_later(now);
+        }
+    }
+
+    fn saw(&self, now: Now) {
+        let nanos = u64::try_from(now.mono.as_nanos()).unwrap_or(u64::MAX);
+        self.latest.fetch_max(nanos, Ordering::Relaxed);
+    }
+
+    /// The latest time that a call has brought.
+    pub(crate) fn latest(&self) -> Duration {
+        Duration::from_nanos(self.latest.load(Ordering::Relaxed))
+    }
+
+    /// Also finds the metadata log.
+    pub(crate) fn by_key(&self, key: LogKey) -> Option<Arc<Partition>> {
+        if key == self.controller.partition.key {
+            return Some(self.controller.partition.clone());
+        }
+        self.tables.by_key(key)
+    }
+
+    /// Whether records of the node's own can be appended.
+    pub(crate) fn takes_own(&self, partition: &Partition) -> bool {
+        !self.disk_full.load(Ordering::Relaxed)
+            && partition
+                .state
+                .lock()
+                .log
+                .as_ref()
+                .is_some_and(|log| log.failed().is_none())
+    }
+
+    /// Does what a partition owes; no lock is held.
+    pub(crate) fn settle(&self, partition: &Arc<Partition>, owed: Owed, now: Now) {
+        if owed.flush {
+            self.want_flush();
+        }
+        if let Some(at) = owed.timer {
+            let (_, first) = self.timers.add(at, Timer::Partition(partition.clone()));
+            if first {
+                self.host.deadline_changed();
+            }
+        }
+        if owed.dirty {
+            self.upkeep.mark_dirty(partition.clone());
+        }
+        if let Some(upkeep) = owed.upkeep {
+            self.jobs.push(crate::jobs::Work::Upkeep(partition.clone(), upkeep));
+            self.host.jobs_ready();
+        }
+        for (ack, answer) in owed.acks {
+            self.acknowledge(ack, answer);
+        }
+        if owed.moved {
+            match partition.role {
+                Role::Data => {}
+                Role::Metadata => self.metadata_moved(now),
+                Role::Offsets(index) => self.shard_moved(index, now),
+            }
+        }
+        if owed.lost {
+            match partition.role {
+                Role::Data => {}
+                Role::Metadata => self.metadata_lost(now),
+                Role::Offsets(index) => self.shard_lost(index, now),
+            }
+        }
+        for waiting in &owed.woken {
+            self.look_again(waiting, now);
+        }
+        if let Some(write) = owed.write {
+            self.drain(partition, write, now);
+        }
+        if owed.retain {
+            self.look_after(partition, now);
+        }
+        if owed.remove {
+            self.remove_files(partition.key);
+        }
     }
 }

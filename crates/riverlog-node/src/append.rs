@@ -1,0 +1,327 @@
+//! Appends: admission, the log, the answer when its rule is met.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use riverlog_core::Now;
+use riverlog_log::{AppendAs, AppendError, Appended, Write};
+use riverlog_wire::ErrorCode;
+use riverlog_wire::batch::BatchHeader;
+
+use crate::admit::admit;
+use crate::command::{AppendAnswer, AppendCommand, AppendFailure, Reply};
+use crate::errors::append_failure;
+use crate::jobs::Work;
+use crate::node::Node;
+use crate::partition::{Owed, Parked, Partition, State};
+
+/// Writes that one caller does before it leaves the rest to a job: others may keep the queue filled for ever.
+const WRITES_BY_CALLER: usize = 8;
+
+/// When to try again over the budget.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// The other end of an append, and the bytes that it counts for in the budget.
+pub(crate) struct Ack {
+    reply: Reply<Result<AppendAnswer, AppendFailure>>,
+    bytes: usize,
+}
+
+/// An admitted batch on its way into the log.
+pub(crate) struct Appending {
+    pub(crate) batch: Vec<u8>,
+    pub(crate) header: BatchHeader,
+    pub(crate) acks: i16,
+    pub(crate) deadline: Duration,
+    pub(crate) ack: Ack,
+}
+
+impl Appending {
+    pub(crate) fn records(&self) -> u64 {
+        u64::try_from(self.header.last_offset_delta).unwrap_or(0) + 1
+    }
+}
+
+impl Node {
+    pub(crate) fn append_batch(
+        &self,
+        partition: &Arc<Partition>,
+        command: AppendCommand,
+        now: Now,
+        reply: Reply<Result<AppendAnswer, AppendFailure>>,
+    ) {
+        let bytes = command.batch.len();
+        self.metrics.append_requests.fetch_add(1, Ordering::Relaxed);
+        if !self.append_bytes.take(bytes) {
+            // Java clients try again in order; the batch was not looked at, so nothing of its sequence is lost.
+            return reply.send(Err(AppendFailure {
+                retry_after: Some(RETRY_AFTER),
+                ..AppendFailure::new(
+                    ErrorCode::THROTTLING_QUOTA_EXCEEDED,
+                    "too many bytes wait to be acknowledged; send the batch again in a moment",
+                )
+            }));
+        }
+        let ack = Ack { reply, bytes };
+        if let Err(failure) = self.may_append(partition, &command) {
+            return self.acknowledge(ack, Err(failure));
+        }
+        let config = partition.topic.config.load();
+        let (batch, header) = match admit(&config, command.batch, now) {
+            Ok(admitted) => admitted,
+            Err(failure) => return self.acknowledge(ack, Err(failure)),
+        };
+        drop(config);
+        let appending = Appending {
+            batch,
+            header,
+            acks: command.acks,
+            deadline: now.mono.saturating_add(command.timeout),
+            ack,
+        };
+        let mut owed = Owed::default();
+        let full = partition
+            .state
+            .lock()
+            .append(appending, false, now, &mut owed);
+        self.settle(partition, owed, now);
+        if let Some(appending) = full {
+            self.append_when_full(partition, appending, now);
+        }
+    }
+
+    fn may_append(&self, partition: &Partition, command: &AppendCommand) -> Result<(), AppendFailure> {
+        if self.is_closing() {
+            return Err(AppendFailure::stopping());
+        }
+        if !matches!(command.acks, -1..=1) {
+            return Err(AppendFailure::new(
+                ErrorCode::INVALID_REQUIRED_ACKS,
+                format!("acks is {}; it can be -1 (all), 0 or 1", command.acks),
+            ));
+        }
+        if partition.topic.internal {
+            return Err(AppendFailure::new(
+                ErrorCode::INVALID_TOPIC_EXCEPTION,
+                "internal topics are written by the node alone",
+            ));
+        }
+        if !self.is_registered() {
+            return Err(AppendFailure::new(
+                ErrorCode::KAFKA_STORAGE_ERROR,
+                "the disk was too full to register a new leader epoch; make room, writing then works by itself",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Sends an answer; no lock is held.
+    pub(crate) fn acknowledge(&self, ack: Ack, answer: Result<AppendAnswer, AppendFailure>) {
+        self.append_bytes.give(ack.bytes);
+        match &answer {
+            Ok(_) => {
+                self.metrics.batches_in.fetch_add(1, Ordering::Relaxed);
+                self.metrics
+                    .bytes_in
+                    .fetch_add(ack.bytes as u64, Ordering::Relaxed);
+            }
+            Err(_) => {
+                self.metrics.append_failures.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        ack.reply.send(answer);
+    }
+
+    /// Appends a batch of the node's own (metadata, offsets). Called with the controller's or the shard's lock, so
+    /// what is owed comes back and is settled when that lock is free.
+    pub(crate) fn append_own(
+        &self,
+        partition: &Partition,
+        batch: Vec<u8>,
+        now: Now,
+        owed: &mut Owed,
+    ) -> Result<Appended, AppendError> {
+        let mut state = partition.state.lock();
+        let epoch = state.leader.epoch;
+        let Some(log) = &mut state.log else {
+            return Err(AppendError::Batch(riverlog_wire::batch::BatchError::Field {
+                field: "partition",
+                value: -1,
+            }));
+        };
+        let appended = log.append(
+            batch,
+            AppendAs::Leader {
+                epoch,
+                now_ms: now.wall_ms,
+            },
+        )?;
+        // A second batch under the same lock is taken along by the writer of the first.
+        if owed.write.is_none() {
+            owed.write = state.take_write();
+        }
+        owed.flush = true;
+        owed.dirty |= !std::mem::replace(&mut state.upkeep.dirty, true);
+        Ok(appended)
+    }
+
+    /// Runs writes of one log until none is left; a caller that has done its share hands the rest to a job.
+    pub(crate) fn drain(&self, partition: &Arc<Partition>, first: Write, now: Now) {
+        let mut write = first;
+        for _ in 0..WRITES_BY_CALLER {
+            let written = write.run();
+            match self.wrote(partition, written, now) {
+                Some(next) => write = next,
+                None => return,
+            }
+        }
+        self.jobs.push(Work::Write(partition.clone(), write));
+        self.host.jobs_ready();
+    }
+
+    /// Takes a write back; returns the next one.
+    pub(crate) fn wrote(
+        &self,
+        partition: &Arc<Partition>,
+        written: riverlog_log::Written,
+        now: Now,
+    ) -> Option<Write> {
+        let mut owed = Owed::default();
+        let next = {
+            let mut state = partition.state.lock();
+            state.came_back(&mut owed);
+            if let Some(log) = &mut state.log {
+                let result = log.write_done(written);
+                state.moved(&mut owed);
+                if let Err(error) = result {
+                    self.metrics.write_failures.fetch_add(1, Ordering::Relaxed);
+                    state.cut_back();
+                    state.fail(&error, &mut owed);
+                }
+            }
+            state.take_write()
+        };
+        self.settle(partition, owed, now);
+        next
+    }
+}
+
+impl State {
+    pub(crate) fn take_write(&mut self) -> Option<Write> {
+        let write = self.log.as_mut()?.take_write()?;
+        self.upkeep.out += 1;
+        Some(write)
+    }
+
+    fn cut_back(&mut self) {
+        if let (Some(bound), Some(log)) = (&mut self.bound, &self.log) {
+            bound.cut(log.log_end_offset());
+        }
+    }
+
+    /// Appends a batch and decides when it is answered. Gives it back when the partition is full.
+    pub(crate) fn append(
+        &mut self,
+        appending: Appending,
+        first_blocked: bool,
+        now: Now,
+        owed: &mut Owed,
+    ) -> Option<Appending> {
+        let Some(log) = &self.log else {
+            owed.acks
+                .push((appending.ack, Err(AppendFailure::deleted())));
+            return None;
+        };
+        if let Some(error) = log.failed() {
+            let failure = AppendFailure::lost(error);
+            owed.acks.push((appending.ack, Err(failure)));
+            return None;
+        }
+        if appending.acks == -1 && self.leader.isr_len() < self.min_isr {
+            let failure = AppendFailure::new(
+                ErrorCode::NOT_ENOUGH_REPLICAS,
+                format!(
+                    "{} replicas are in sync, min.insync.replicas asks for {}; the batch was not stored",
+                    self.leader.isr_len(),
+                    self.min_isr
+                ),
+            );
+            owed.acks.push((appending.ack, Err(failure)));
+            return None;
+        }
+        if self.bound.is_some() && !self.has_room(&appending, first_blocked) {
+            return Some(appending);
+        }
+        let Appending {
+            batch,
+            header,
+            acks,
+            deadline,
+            ack,
+        } = appending;
+        let bytes = batch.len();
+        let log = self.log.as_mut()?;
+        let how = AppendAs::Leader {
+            epoch: self.leader.epoch,
+            now_ms: now.wall_ms,
+        };
+        match log.append(batch, how) {
+            Err(error) => owed.acks.push((ack, Err(append_failure(&error)))),
+            Ok(appended) => {
+                let answer = AppendAnswer {
+                    base_offset: appended.first,
+                    log_append_time_ms: appended.log_append_time_ms.unwrap_or(-1),
+                    log_start_offset: log.log_start_offset(),
+                    duplicate: appended.duplicate,
+                };
+                if !appended.duplicate {
+                    owed.flush |= self.sync;
+                    owed.dirty |= !std::mem::replace(&mut self.upkeep.dirty, true);
+                    self.upkeep.producers |= header.producer_id.0 >= 0;
+                    if let Some(bound) = &mut self.bound {
+                        bound.appended(appended.first, appended.next, bytes);
+                    }
+                }
+                self.park(acks, appended, answer, deadline, ack, owed);
+                // A write that is already owed covers nothing of this batch; the writer will come back for it.
+                if owed.write.is_none() {
+                    owed.write = self.take_write();
+                }
+            }
+        }
+        None
+    }
+
+    /// Answers now, or when the rule of `acks` is met.
+    fn park(
+        &mut self,
+        acks: i16,
+        appended: Appended,
+        answer: AppendAnswer,
+        deadline: Duration,
+        ack: Ack,
+        owed: &mut Owed,
+    ) {
+        let own = self.own_position();
+        let (queue, reached) = match acks {
+            0 => return owed.acks.push((ack, Ok(answer))),
+            1 => (&mut self.acks_leader, own),
+            _ => (&mut self.acks_all, self.leader.high_watermark()),
+        };
+        // What a duplicate reveals may not be durable yet either.
+        if appended.next <= reached {
+            return owed.acks.push((ack, Ok(answer)));
+        }
+        let parked = Parked {
+            next: appended.next,
+            deadline,
+            answer,
+            ack,
+        };
+        // Only a duplicate of something still in flight lies before the back.
+        let at = queue.partition_point(|p| p.next <= appended.next);
+        queue.insert(at, parked);
+        self.set_timer(deadline, owed);
+    }
+}

@@ -1,0 +1,321 @@
+//! What committed metadata means here: partitions that open, change and go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use riverlog_core::Now;
+use riverlog_core::config::TopicConfig;
+use riverlog_core::metadata::{MetadataImage, MetadataRecord, PartitionImage, Resource, TopicImage};
+use riverlog_core::replica::Leader;
+use riverlog_log::{LogKey, LogSettings};
+use riverlog_wire::{LeaderEpoch, PartitionIndex, TopicId};
+
+use crate::groups::OFFSETS_TOPIC;
+use crate::jobs::Work;
+use crate::node::Node;
+use crate::partition::{
+    Owed, Partition, Role, State, min_isr, position, retention_records,
+};
+use crate::tables::{Slot, Topic};
+
+impl Node {
+    /// Makes an image the current one. Partitions are there before the image names them, and gone after it has forgotten them.
+    pub(crate) fn apply_metadata(
+        &self,
+        image: Arc<MetadataImage>,
+        records: &[MetadataRecord],
+        now: Now,
+    ) {
+        let mut touched = BTreeSet::new();
+        let mut configured = BTreeSet::new();
+        let mut removed = Vec::new();
+        let mut all_configured = false;
+        for record in records {
+            match record {
+                MetadataRecord::Topic { id, .. } => {
+                    touched.insert(*id);
+                }
+                MetadataRecord::Partition { topic, .. } => {
+                    touched.insert(*topic);
+                }
+                MetadataRecord::TopicRemoved(id) => removed.push(*id),
+                MetadataRecord::Config { resource, .. } => match resource {
+                    Resource::Topic(id) => {
+                        configured.insert(*id);
+                    }
+                    Resource::Broker(_) => all_configured = true,
+                    Resource::Group(_) => {}
+                },
+                _ => {}
+            }
+        }
+        let node_configs = self.node_configs(&image);
+        for topic in touched.iter().filter_map(|id| image.topics.get(id)) {
+            self.open_topic(topic, &node_configs, now);
+        }
+        for topic in image.topics.values() {
+            let known = all_configured || configured.contains(&topic.id);
+            if known && let Some(here) = self.tables.topic(topic.id) {
+                self.configure(&here, topic, &node_configs, now);
+            }
+        }
+        self.image.store(image);
+        for id in &removed {
+            self.remove_topic(*id, now);
+        }
+        if !touched.is_empty() || !removed.is_empty() {
+            self.tell_shards_of_topics(!removed.is_empty(), now);
+        }
+    }
+
+    /// The node's own configs: static ones under the dynamic ones.
+    pub(crate) fn node_configs(&self, image: &MetadataImage) -> BTreeMap<String, String> {
+        let mut configs = self.settings.configs.clone();
+        for level in [None, Some(self.settings.broker)] {
+            if let Some(dynamic) = image.broker_configs.get(&level) {
+                configs.extend(dynamic.iter().map(|(k, v)| (k.clone(), v.clone())));
+            }
+        }
+        configs
+    }
+
+    /// Opens the partitions of a topic that are led here and aren't open yet; gives the others their new epochs.
+    pub(crate) fn open_topic(
+        &self,
+        image: &TopicImage,
+        node_configs: &BTreeMap<String, String>,
+        now: Now,
+    ) {
+        let here = self.tables.topic(image.id);
+        let is_new = here.is_none();
+        let here = here.unwrap_or_else(|| {
+            let config = TopicConfig::new(&image.configs, node_configs);
+            self.count_bounded(None, Some(&config));
+            Arc::new(Topic::new(
+                image.id,
+                image.name.clone(),
+                image.internal,
+                config,
+            ))
+        });
+        {
+            let mut slots = here.partitions.write();
+            let open = slots.len();
+            slots.reserve_exact(image.partitions.len().saturating_sub(open));
+            for (at, partition) in image.partitions.iter().enumerate() {
+                if let Some(Slot::Here(open)) = slots.get(at) {
+                    open.state.lock().lead(partition);
+                } else {
+                    let slot = self.open_partition(&here, at, partition);
+                    if at < slots.len() {
+                        slots[at] = slot;
+                    } else {
+                        slots.push(slot);
+                    }
+                }
+            }
+        }
+        if is_new {
+            self.tables.insert(here.clone());
+        }
+        if is_new && here.internal && here.name == OFFSETS_TOPIC {
+            self.open_shards(here.id, here.slots(), now);
+        }
+    }
+
+    fn open_partition(&self, topic: &Arc<Topic>, at: usize, image: &PartitionImage) -> Slot {
+        if image.leader != Some(self.settings.broker) {
+            return Slot::Elsewhere;
+        }
+        let Ok(index) = i32::try_from(at) else {
+            return Slot::Elsewhere;
+        };
+        let key = LogKey {
+            topic: topic.id,
+            partition: PartitionIndex(index),
+        };
+        let config = topic.config.load();
+        match self.volume.open_log(key, self.log_settings(&config)) {
+            Err(error) => {
+                self.metrics.open_failures.fetch_add(1, Ordering::Relaxed);
+                Slot::Broken(error.to_string())
+            }
+            Ok(log) => {
+                let role = if topic.internal && topic.name == OFFSETS_TOPIC {
+                    Role::Offsets(index)
+                } else {
+                    Role::Data
+                };
+                let next_look = log.next_retention_ms();
+                let state = State::new(log, image.leader_epoch, image.replicas.len(), &config);
+                let partition = Arc::new(Partition {
+                    key,
+                    topic: topic.clone(),
+                    role,
+                    state: Mutex::new(state),
+                });
+                if next_look.is_some() {
+                    let mut state = partition.state.lock();
+                    self.upkeep.schedule(&partition, &mut state, next_look);
+                }
+                Slot::Here(partition)
+            }
+        }
+    }
+
+    fn configure(
+        &self,
+        here: &Arc<Topic>,
+        image: &TopicImage,
+        node_configs: &BTreeMap<String, String>,
+        now: Now,
+    ) {
+        let config = Arc::new(TopicConfig::new(&image.configs, node_configs));
+        let before = here.config.swap(config.clone());
+        if *before == *config {
+            return;
+        }
+        self.count_bounded(Some(&before), Some(&config));
+        let settings = self.log_settings(&config);
+        for partition in here.here() {
+            let mut owed = Owed::default();
+            partition
+                .state
+                .lock()
+                .configure(&config, settings.clone(), now, &mut owed);
+            self.settle(&partition, owed, now);
+            self.look_after(&partition, now);
+        }
+    }
+
+    fn remove_topic(&self, id: TopicId, now: Now) {
+        let Some(topic) = self.tables.remove(id) else { return };
+        self.count_bounded(Some(&topic.config.load()), None);
+        self.close_shards(id, now);
+        for partition in topic.here() {
+            let mut owed = Owed::default();
+            {
+                let mut state = partition.state.lock();
+                self.upkeep.schedule(&partition, &mut state, None);
+                state.delete(&mut owed);
+            }
+            self.settle(&partition, owed, now);
+        }
+    }
+
+    /// Removes the files of a deleted partition.
+    pub(crate) fn remove_files(&self, key: LogKey) {
+        self.jobs.push(Work::Remove(self.volume.clone(), key));
+        self.host.jobs_ready();
+    }
+
+    fn count_bounded(&self, before: Option<&TopicConfig>, after: Option<&TopicConfig>) {
+        let bounded = |c: Option<&TopicConfig>| {
+            usize::from(c.is_some_and(|c| c.max_records >= 0 || c.max_bytes >= 0))
+        };
+        self.bounded_topics
+            .fetch_add(bounded(after), Ordering::Relaxed);
+        self.bounded_topics
+            .fetch_sub(bounded(before), Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_bounded_topics(&self) -> bool {
+        self.bounded_topics.load(Ordering::Relaxed) > 0
+    }
+
+    /// Tries all blocked appends again.
+    pub(crate) fn make_room_everywhere(&self, now: Now) {
+        if !self.has_bounded_topics() {
+            return;
+        }
+        for topic in self.tables.all() {
+            let bounded = {
+                let config = topic.config.load();
+                config.max_records >= 0 || config.max_bytes >= 0
+            };
+            if bounded {
+                for partition in topic.here() {
+                    self.make_room(&partition, now);
+                }
+            }
+        }
+    }
+
+    /// A topic's settings as the log knows them.
+    pub(crate) fn log_settings(&self, config: &TopicConfig) -> LogSettings {
+        let mut segment_bytes = u64::try_from(config.segment_bytes).unwrap_or(1 << 30);
+        if let Ok(max) = u64::try_from(config.max_bytes) {
+            // Space comes back in whole segments, so a bounded partition has several.
+            segment_bytes = segment_bytes.min((max / 4).max(64 << 10));
+        }
+        LogSettings {
+            segment_bytes,
+            segment_ms: u64::try_from(config.segment_ms).ok(),
+            index_interval_bytes: u32::try_from(config.index_interval_bytes).unwrap_or(4096),
+            retention_ms: u64::try_from(config.retention_ms).ok(),
+            retention_bytes: u64::try_from(config.retention_bytes).ok(),
+            retention_records: u64::try_from(config.retention_records).ok(),
+            delete: config.delete,
+            sync: config.sync,
+            log_append_time: config.log_append_time,
+            producer_expiration_ms: u64::try_from(self.producer_expiration_ms).unwrap_or(0),
+        }
+    }
+}
+
+impl State {
+    /// A new leadership of this node, or a change of its replicas.
+    fn lead(&mut self, image: &PartitionImage) {
+        self.replicas = image.replicas.len();
+        self.set_epoch(image.leader_epoch);
+    }
+
+    fn set_epoch(&mut self, epoch: LeaderEpoch) {
+        if self.leader.epoch != epoch
+            && let Some(log) = &self.log
+        {
+            let high_watermark = self.leader.high_watermark();
+            self.leader = Leader::new(epoch, position(log), high_watermark, self.sync);
+        }
+    }
+
+    fn configure(
+        &mut self,
+        config: &TopicConfig,
+        settings: LogSettings,
+        now: Now,
+        owed: &mut Owed,
+    ) {
+        let Some(log) = &mut self.log else { return };
+        log.set_settings(settings);
+        self.min_isr = min_isr(config, self.replicas);
+        self.retention_records = retention_records(config);
+        if self.sync != config.sync {
+            self.sync = config.sync;
+            let moved = self.leader.set_sync(config.sync).is_some();
+            if moved {
+                self.watermark_moved(owed);
+            }
+            if config.sync {
+                // What was written before this counts again once it is synced.
+                self.sync_segments(owed);
+            }
+        }
+        self.set_bound(config, now, owed);
+    }
+}
+
+/// Settings of the metadata log: kept whole, always synced.
+pub(crate) fn metadata_settings() -> LogSettings {
+    LogSettings {
+        segment_bytes: 64 << 20,
+        retention_ms: None,
+        retention_bytes: None,
+        retention_records: None,
+        delete: false,
+        sync: true,
+        ..LogSettings::default()
+    }
+}

@@ -1,0 +1,382 @@
+//! The controller of a cluster of one: commands are decided in order, their records appended to the metadata log as one batch,
+//! and answered once that is durable and applied here. One batch is in flight at a time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use riverlog_core::Now;
+use riverlog_core::metadata::{
+    AdminAnswer, AdminCommand, BrokerImage, ControllerSettings, MetadataImage, MetadataRecord, decide,
+};
+use riverlog_log::Log;
+use riverlog_wire::batch::BatchBuilder;
+use riverlog_wire::compression::Compression;
+use riverlog_wire::{ErrorCode, Offset};
+
+use crate::command::Reply;
+use crate::node::Node;
+use crate::partition::{Owed, Partition};
+
+/// Commands that may wait for the batch in flight.
+const QUEUED: usize = 10_000;
+
+/// Bytes of records after which a batch ends, where a decision may be cut into several: a registration, whose records
+/// say the same when they are written again.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// Records that the metadata log may have in excess of those that are needed (and of twice as many as are needed).
+const SNAPSHOT_AFTER: i64 = 10_000;
+
+/// Who gets the answer.
+pub(crate) enum AdminReply {
+    Client(Reply<Result<AdminAnswer, ErrorCode>>),
+    /// The pool of producer ids.
+    ProducerIds,
+    /// This node's registration.
+    Registered,
+    Nobody,
+}
+
+pub(crate) struct Controller {
+    /// The metadata log.
+    pub(crate) partition: Arc<Partition>,
+    settings: ControllerSettings,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<(AdminCommand, AdminReply)>,
+    proposal: Option<Proposal>,
+    /// A committed proposal is being applied; the next one is decided against what it makes.
+    applying: bool,
+}
+
+/// What is in flight.
+struct Proposal {
+    image: MetadataImage,
+    records: Vec<MetadataRecord>,
+    answers: Vec<(AdminReply, AdminAnswer)>,
+    until: Offset,
+    /// A snapshot: everything before it isn't needed any more.
+    trim: Option<Offset>,
+}
+
+impl Controller {
+    pub(crate) fn new(partition: Arc<Partition>, settings: ControllerSettings) -> Controller {
+        Controller {
+            partition,
+            settings,
+            state: Mutex::new(State::default()),
+        }
+    }
+}
+
+impl Node {
+    /// A command to the controller.
+    pub(crate) fn submit(&self, command: AdminCommand, reply: AdminReply, now: Now) {
+        let refused = {
+            let mut state = self.controller.state.lock();
+            if state.queue.len() >= QUEUED {
+                Some((reply, ErrorCode::THROTTLING_QUOTA_EXCEEDED))
+            } else {
+                state.queue.push_back((command, reply));
+                None
+            }
+        };
+        match refused {
+            Some((reply, error)) => self.answer_admin(reply, Err(error), now),
+            None => self.propose(now),
+        }
+    }
+
+    /// Decides what is queued, unless a batch is in flight.
+    fn propose(&self, now: Now) {
+        let mut owed = Owed::default();
+        let mut answers = Vec::new();
+        {
+            let mut state = self.controller.state.lock();
+            if state.proposal.is_some() || state.applying || state.queue.is_empty() {
+                return;
+            }
+            let mut proposal = Proposal {
+                image: MetadataImage::clone(&self.image.load()),
+                records: Vec::new(),
+                answers: Vec::new(),
+                until: Offset::ZERO,
+                trim: None,
+            };
+            // The log may hold parts of a registration that was lost; what they say is said again.
+            let mut position = self.metadata_end();
+            for (command, reply) in std::mem::take(&mut state.queue) {
+                let (records, answer) =
+                    decide(&proposal.image, &self.controller.settings, &command, now);
+                for record in &records {
+                    position = position + 1;
+                    proposal.image.apply(record, position);
+                }
+                if proposal.records.is_empty() && records.is_empty() {
+                    // It changes nothing and has seen nothing that isn't committed.
+                    answers.push((reply, Ok(answer)));
+                } else {
+                    proposal.records.extend(records);
+                    proposal.answers.push((reply, answer));
+                }
+            }
+            if !proposal.records.is_empty() {
+                let cut = proposal.records.iter().all(may_be_cut);
+                match self.append_records(&proposal.records, cut, now, &mut owed) {
+                    Ok(until) => {
+                        assert_eq!(until, position, "the metadata log has one writer");
+                        proposal.until = until;
+                        state.proposal = Some(proposal);
+                    }
+                    Err(error) => {
+                        answers.extend(proposal.answers.into_iter().map(|(r, _)| (r, Err(error))));
+                    }
+                }
+            }
+        }
+        let partition = self.controller.partition.clone();
+        self.settle(&partition, owed, now);
+        for (reply, answer) in answers {
+            self.answer_admin(reply, answer, now);
+        }
+    }
+
+    /// Appends records to the metadata log, as one batch unless they may be cut; returns the offset after them.
+    fn append_records(
+        &self,
+        records: &[MetadataRecord],
+        cut: bool,
+        now: Now,
+        owed: &mut Owed,
+    ) -> Result<Offset, ErrorCode> {
+        if !self.takes_own(&self.controller.partition) {
+            return Err(ErrorCode::KAFKA_STORAGE_ERROR);
+        }
+        let mut until = Offset::ZERO;
+        let mut batch = BatchBuilder::new(Compression::None);
+        for (i, record) in records.iter().enumerate() {
+            batch.push(now.wall_ms, None, Some(&record.encode()), &[]);
+            let last = i + 1 == records.len();
+            if last || (cut && batch.size() >= BATCH_BYTES) {
+                let appended = self
+                    .append_own(&self.controller.partition, batch.build(), now, owed)
+                    .map_err(|_| ErrorCode::KAFKA_STORAGE_ERROR)?;
+                until = appended.next;
+            }
+        }
+        Ok(until)
+    }
+
+    fn metadata_end(&self) -> Offset {
+        let state = self.controller.partition.state.lock();
+        state.log.as_ref().map_or(Offset::ZERO, Log::log_end_offset)
+    }
+
+    /// Writes the whole image behind the metadata log once most of it is out of date, and lets go of what is before
+    /// it. A crash in between finds both: the records say the same twice.
+    pub(crate) fn snapshot_metadata(&self, now: Now) {
+        let (start, end) = {
+            let state = self.controller.partition.state.lock();
+            let Some(log) = &state.log else { return };
+            (log.log_start_offset(), log.log_end_offset())
+        };
+        if end - start < SNAPSHOT_AFTER {
+            return;
+        }
+        let mut owed = Owed::default();
+        {
+            let mut state = self.controller.state.lock();
+            if state.proposal.is_some() || state.applying {
+                return;
+            }
+            let mut image = MetadataImage::clone(&self.image.load());
+            let records = records_of(&image);
+            if end - start < SNAPSHOT_AFTER + 2 * records.len() as i64 {
+                return;
+            }
+            let first = self.metadata_end();
+            if let Ok(until) = self.append_records(&records, true, now, &mut owed) {
+                image.position = until;
+                state.proposal = Some(Proposal {
+                    image,
+                    records: Vec::new(),
+                    answers: Vec::new(),
+                    until,
+                    trim: Some(first),
+                });
+            }
+        }
+        let partition = self.controller.partition.clone();
+        self.settle(&partition, owed, now);
+    }
+
+    fn trim_metadata(&self, before: Offset, now: Now) {
+        let mut owed = Owed::default();
+        {
+            let mut state = self.controller.partition.state.lock();
+            if let Some(log) = &mut state.log {
+                // Refused: the log stays longer than it need be.
+                let _refused = log.delete_records(before);
+                owed.flush = true;
+                owed.dirty |= !std::mem::replace(&mut state.upkeep.dirty, true);
+            }
+        }
+        let partition = self.controller.partition.clone();
+        self.settle(&partition, owed, now);
+    }
+
+    /// The metadata log's high watermark moved.
+    pub(crate) fn metadata_moved(&self, now: Now) {
+        let durable = self.controller.partition.state.lock().high_watermark();
+        let committed = {
+            let mut state = self.controller.state.lock();
+            let committed = state.proposal.take_if(|p| p.until <= durable);
+            state.applying |= committed.is_some();
+            committed
+        };
+        if let Some(proposal) = committed {
+            self.metrics.metadata_commits.fetch_add(1, Ordering::Relaxed);
+            self.apply_metadata(Arc::new(proposal.image), &proposal.records, now);
+            if let Some(trim) = proposal.trim {
+                self.trim_metadata(trim, now);
+            }
+            self.controller.state.lock().applying = false;
+            for (reply, answer) in proposal.answers {
+                self.answer_admin(reply, Ok(answer), now);
+            }
+        }
+        self.propose(now);
+    }
+
+    /// Records of the metadata log were lost, or can't become durable for now.
+    pub(crate) fn metadata_lost(&self, now: Now) {
+        let end = {
+            let state = self.controller.partition.state.lock();
+            let log = state.log.as_ref().filter(|log| log.failed().is_none());
+            log.map_or(Offset::ZERO, Log::log_end_offset)
+        };
+        let mut answers = Vec::new();
+        {
+            let mut state = self.controller.state.lock();
+            if let Some(proposal) = &mut state.proposal {
+                answers = std::mem::take(&mut proposal.answers);
+                // What is still queued may be committed yet, and is applied then.
+                if proposal.until > end {
+                    state.proposal = None;
+                }
+            }
+        }
+        for (reply, _) in answers {
+            self.answer_admin(reply, Err(ErrorCode::KAFKA_STORAGE_ERROR), now);
+        }
+        self.propose(now);
+    }
+
+    /// The node stops: what waits gets no answer but this.
+    pub(crate) fn stop_controller(&self, now: Now) {
+        let mut waiting = Vec::new();
+        {
+            let mut state = self.controller.state.lock();
+            if let Some(proposal) = &mut state.proposal {
+                waiting.extend(std::mem::take(&mut proposal.answers).into_iter().map(|(r, _)| r));
+            }
+            waiting.extend(std::mem::take(&mut state.queue).into_iter().map(|(_, r)| r));
+        }
+        for reply in waiting {
+            self.answer_admin(reply, Err(ErrorCode::NOT_CONTROLLER), now);
+        }
+    }
+
+    fn answer_admin(&self, reply: AdminReply, answer: Result<AdminAnswer, ErrorCode>, now: Now) {
+        match reply {
+            AdminReply::Client(reply) => reply.send(answer),
+            AdminReply::ProducerIds => self.producer_ids_came(answer, now),
+            AdminReply::Registered => self.registered(answer, now),
+            AdminReply::Nobody => {}
+        }
+    }
+
+    /// Registers this node: a new broker epoch, and a new leader epoch for all that it leads.
+    pub(crate) fn register(&self, now: Now) {
+        let cluster_id = self.settings.cluster_id.clone().unwrap_or_else(|| {
+            // Kafka's form of a cluster id is that of a topic id.
+            riverlog_wire::TopicId(self.entropy.next_u128().to_be_bytes()).to_string()
+        });
+        let broker = BrokerImage {
+            id: self.settings.broker,
+            epoch: 0,
+            listeners: self.settings.listeners.clone(),
+            rack: self.settings.rack.clone(),
+            fenced: false,
+        };
+        let command = AdminCommand::Register { broker, cluster_id };
+        self.submit(command, AdminReply::Registered, now);
+    }
+}
+
+/// Whether a decision of such records may be committed in parts.
+fn may_be_cut(record: &MetadataRecord) -> bool {
+    matches!(
+        record,
+        MetadataRecord::Cluster { .. } | MetadataRecord::Broker(_) | MetadataRecord::Partition { .. }
+    )
+}
+
+/// All records that make an image, in an order in which they can be applied.
+pub(crate) fn records_of(image: &MetadataImage) -> Vec<MetadataRecord> {
+    use riverlog_core::metadata::Resource;
+    let mut records = Vec::new();
+    if !image.cluster_id.is_empty() {
+        records.push(MetadataRecord::Cluster {
+            cluster_id: image.cluster_id.clone(),
+        });
+    }
+    records.extend(image.brokers.values().cloned().map(MetadataRecord::Broker));
+    for topic in image.topics.values() {
+        records.push(MetadataRecord::Topic {
+            id: topic.id,
+            tenant: topic.tenant,
+            name: topic.name.clone(),
+        });
+        for (index, partition) in (0..).zip(&topic.partitions) {
+            records.push(MetadataRecord::Partition {
+                topic: topic.id,
+                index,
+                partition: partition.clone(),
+            });
+        }
+        records.extend(configs_of(&Resource::Topic(topic.id), &topic.configs));
+    }
+    for (broker, configs) in &image.broker_configs {
+        records.extend(configs_of(&Resource::Broker(*broker), configs));
+    }
+    for (group, configs) in &image.group_configs {
+        records.extend(configs_of(&Resource::Group(group.clone()), configs));
+    }
+    records.extend(image.features.iter().map(|(name, level)| MetadataRecord::Feature {
+        name: name.clone(),
+        level: *level,
+    }));
+    if image.next_producer_id > 0 {
+        records.push(MetadataRecord::ProducerIds {
+            next: image.next_producer_id,
+        });
+    }
+    records
+}
+
+fn configs_of(
+    resource: &riverlog_core::metadata::Resource,
+    configs: &BTreeMap<String, String>,
+) -> impl Iterator<Item = MetadataRecord> {
+    configs.iter().map(|(key, value)| MetadataRecord::Config {
+        resource: resource.clone(),
+        key: key.clone(),
+        value: Some(value.clone()),
+    })
+}

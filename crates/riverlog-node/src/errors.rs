@@ -1,0 +1,80 @@
+//! Errors of the log, as Kafka's codes. One table a kind, so that each error chooses its code once.
+
+use riverlog_log::{AppendError, DiskError, ReadError};
+use riverlog_wire::ErrorCode;
+use riverlog_wire::batch::BatchError;
+
+use crate::command::AppendFailure;
+
+impl AppendFailure {
+    /// A failure of the whole batch.
+    pub(crate) fn new(error: ErrorCode, message: impl Into<String>) -> AppendFailure {
+        AppendFailure {
+            error,
+            message: message.into(),
+            records: Vec::new(),
+            retry_after: None,
+        }
+    }
+
+    /// The partition's topic is gone.
+    pub(crate) fn deleted() -> AppendFailure {
+        AppendFailure::new(
+            ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+            "the topic was deleted; refresh metadata",
+        )
+    }
+
+    /// The write was queued, but what it waited for can't come any more.
+    pub(crate) fn lost(why: &DiskError) -> AppendFailure {
+        AppendFailure::new(
+            ErrorCode::KAFKA_STORAGE_ERROR,
+            format!("the batch was not made durable: {why}"),
+        )
+    }
+
+    /// The node stops.
+    pub(crate) fn stopping() -> AppendFailure {
+        AppendFailure::new(
+            ErrorCode::NOT_LEADER_OR_FOLLOWER,
+            "this node is stopping; refresh metadata and send the batch to the new leader",
+        )
+    }
+}
+
+/// Why the log refused a batch.
+pub(crate) fn append_failure(error: &AppendError) -> AppendFailure {
+    let code = match error {
+        AppendError::OutOfOrderSequence { .. } => ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
+        AppendError::FencedProducer { .. } => ErrorCode::INVALID_PRODUCER_EPOCH,
+        // Only followers append at offsets of someone else's choice.
+        AppendError::Gap { .. } => ErrorCode::UNKNOWN_SERVER_ERROR,
+        AppendError::Batch(e) => batch_code(e),
+        AppendError::Disk(_) => ErrorCode::KAFKA_STORAGE_ERROR,
+        _ => ErrorCode::UNKNOWN_SERVER_ERROR,
+    };
+    AppendFailure::new(code, error.to_string())
+}
+
+/// Bytes that are not a sound batch.
+pub(crate) fn batch_code(error: &BatchError) -> ErrorCode {
+    match error {
+        BatchError::Short { .. } | BatchError::Crc { .. } | BatchError::Compression(_) => {
+            ErrorCode::CORRUPT_MESSAGE
+        }
+        BatchError::Magic(_) | BatchError::Field { .. } | BatchError::Record { .. } => {
+            ErrorCode::INVALID_RECORD
+        }
+        _ => ErrorCode::INVALID_RECORD,
+    }
+}
+
+/// Why nothing was read.
+pub(crate) fn read_code(error: &ReadError) -> ErrorCode {
+    match error {
+        ReadError::OffsetOutOfRange { .. } => ErrorCode::OFFSET_OUT_OF_RANGE,
+        ReadError::Damaged { .. } => ErrorCode::CORRUPT_MESSAGE,
+        ReadError::Disk(_) => ErrorCode::KAFKA_STORAGE_ERROR,
+        _ => ErrorCode::UNKNOWN_SERVER_ERROR,
+    }
+}

@@ -1,0 +1,456 @@
+//! Fetches: read what there is, park until there is enough.
+//!
+//! A fetch that finds less than `min_bytes` is parked on every partition that it asks for. Whatever may change its answer (the
+//! high watermark, the log start, a failure, deletion) wakes it; it then looks at all its partitions again, and is answered
+//! or parked anew. At its deadline it is answered with what there is. Partitions keep woken and answered fetches in
+//! their lists until the next sweep, so that an answer costs nothing on the partitions that had no part in it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use riverlog_core::Now;
+use riverlog_log::{Read, ReadPlan, Slices};
+use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
+
+use crate::command::{
+    FetchAnswer, FetchCommand, FetchPartition, FetchedPartition, Isolation, Reply,
+};
+use crate::errors::read_code;
+use crate::jobs::Work;
+use crate::node::Node;
+use crate::partition::{Partition, State};
+use crate::timers::{Timer, TimerId};
+
+/// A partition's list of parked fetches is swept when it is longer than this and than twice what lived last time.
+const SWEEP: usize = 8;
+
+/// A parked fetch.
+pub(crate) struct Waiting {
+    /// `None` once answered.
+    pending: Mutex<Option<Pending>>,
+    answered: AtomicBool,
+}
+
+struct Pending {
+    request: Request,
+    reply: Reply<FetchAnswer>,
+    timer: Option<TimerId>,
+}
+
+/// A fetch with its partitions found.
+struct Request {
+    command: FetchCommand,
+    partitions: Vec<Result<Arc<Partition>, ErrorCode>>,
+}
+
+/// What a look at all partitions gave.
+struct Plan {
+    partitions: Vec<FetchedPartition>,
+    /// Place in `partitions`, and the read that needs the disk.
+    cold: Vec<(usize, ReadPlan)>,
+    /// What each partition's version was.
+    versions: Vec<u64>,
+    /// Bytes in memory, and bytes that cold reads may give.
+    bytes: usize,
+    cold_bytes: usize,
+    failed: bool,
+}
+
+impl Plan {
+    /// Whether it is worth an answer now. What is on disk is: reading it again after a wait would cost more than it saves.
+    fn is_enough(&self, min_bytes: usize) -> bool {
+        self.failed || !self.cold.is_empty() || self.bytes >= min_bytes
+    }
+}
+
+/// Reads from files, to be run as a job.
+pub(crate) struct ColdFetch {
+    partitions: Vec<FetchedPartition>,
+    plans: Vec<(usize, ReadPlan)>,
+    limits: Limits,
+    bytes: usize,
+    reply: Reply<FetchAnswer>,
+}
+
+/// What the reads gave.
+pub(crate) struct ColdFetched {
+    partitions: Vec<FetchedPartition>,
+    limits: Limits,
+    bytes: usize,
+    reply: Reply<FetchAnswer>,
+}
+
+struct Limits {
+    max_bytes: usize,
+    partitions: Vec<usize>,
+}
+
+impl ColdFetch {
+    /// Bytes that it counts for in the budget.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn run(self) -> ColdFetched {
+        let mut partitions = self.partitions;
+        for (at, plan) in self.plans {
+            let Some(partition) = partitions.get_mut(at) else { continue };
+            match plan.run() {
+                Ok(slices) => partition.records = slices,
+                Err(error) => *partition = refused(read_code(&error)),
+            }
+        }
+        ColdFetched {
+            partitions,
+            limits: self.limits,
+            bytes: self.bytes,
+            reply: self.reply,
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn fetch_partitions(&self, command: FetchCommand, now: Now, reply: Reply<FetchAnswer>) {
+        self.metrics.fetch_requests.fetch_add(1, Ordering::Relaxed);
+        let partitions = command
+            .partitions
+            .iter()
+            .map(|p| self.tables.find(&p.topic, p.partition))
+            .collect();
+        let request = Request {
+            command,
+            partitions,
+        };
+        let plan = request.plan();
+        if plan.is_enough(request.command.min_bytes)
+            || request.command.max_wait.is_zero()
+            || self.is_closing()
+        {
+            return self.answer_fetch(request, plan, now, reply);
+        }
+        // Over the budget nobody waits: an answer with nothing is what the client gets at the end of its wait too.
+        if !self.parked.take(1) {
+            return self.answer_fetch(request, plan, now, reply);
+        }
+        self.park_fetch(request, plan, now, reply);
+    }
+
+    fn park_fetch(&self, request: Request, plan: Plan, now: Now, reply: Reply<FetchAnswer>) {
+        let deadline = now.mono.saturating_add(request.command.max_wait);
+        let waiting = Arc::new(Waiting {
+            pending: Mutex::new(None),
+            answered: AtomicBool::new(false),
+        });
+        let mut changed = false;
+        let first;
+        {
+            // Held while it is put in the lists, so that who wakes it meanwhile finds it whole.
+            let mut pending = waiting.pending.lock();
+            let timer;
+            (timer, first) = self.timers.add(deadline, Timer::Fetch(waiting.clone()));
+            for (partition, version) in request.partitions.iter().zip(&plan.versions) {
+                let Ok(partition) = partition else { continue };
+                let mut state = partition.state.lock();
+                changed |= state.version != *version;
+                state.wait(waiting.clone());
+            }
+            *pending = Some(Pending {
+                request,
+                reply,
+                timer: Some(timer),
+            });
+        }
+        if first {
+            self.host.deadline_changed();
+        }
+        if changed {
+            self.look_again(&waiting, now);
+        }
+    }
+
+    /// Something changed on a partition that the fetch asks for.
+    pub(crate) fn look_again(&self, waiting: &Arc<Waiting>, now: Now) {
+        if waiting.answered.load(Ordering::Acquire) {
+            return;
+        }
+        loop {
+            let mut guard = waiting.pending.lock();
+            let Some(pending) = guard.as_ref() else { return };
+            let plan = pending.request.plan();
+            if plan.is_enough(pending.request.command.min_bytes) || self.is_closing() {
+                let pending = guard.take();
+                drop(guard);
+                if let Some(pending) = pending {
+                    self.finish_fetch(waiting, pending, plan, now);
+                }
+                return;
+            }
+            // Waking took it out of the lists of the partitions that woke it.
+            let mut changed = false;
+            for (partition, version) in pending.request.partitions.iter().zip(&plan.versions) {
+                let Ok(partition) = partition else { continue };
+                let mut state = partition.state.lock();
+                changed |= state.version != *version;
+                state.wait(waiting.clone());
+            }
+            if !changed {
+                return;
+            }
+        }
+    }
+
+    /// Its wait is over.
+    pub(crate) fn fetch_timed_out(&self, waiting: &Arc<Waiting>, now: Now) {
+        let pending = waiting.pending.lock().take();
+        if let Some(mut pending) = pending {
+            pending.timer = None;
+            let plan = pending.request.plan();
+            self.finish_fetch(waiting, pending, plan, now);
+        }
+    }
+
+    fn finish_fetch(&self, waiting: &Waiting, pending: Pending, plan: Plan, now: Now) {
+        waiting.answered.store(true, Ordering::Release);
+        self.parked.give(1);
+        if let Some(timer) = pending.timer {
+            self.timers.remove(timer);
+        }
+        self.answer_fetch(pending.request, plan, now, pending.reply);
+    }
+
+    /// The node stops: nothing more comes.
+    pub(crate) fn answer_parked_fetches(&self, now: Now) {
+        for waiting in self.timers.fetches() {
+            self.look_again(&waiting, now);
+        }
+    }
+
+    fn answer_fetch(&self, request: Request, plan: Plan, _now: Now, reply: Reply<FetchAnswer>) {
+        if plan.cold.is_empty() {
+            return self.send_fetch(plan.partitions, reply);
+        }
+        self.metrics.cold_fetches.fetch_add(1, Ordering::Relaxed);
+        let limits = Limits {
+            max_bytes: request.command.max_bytes,
+            partitions: request
+                .command
+                .partitions
+                .iter()
+                .map(|p| p.max_bytes)
+                .collect(),
+        };
+        let cold = ColdFetch {
+            partitions: plan.partitions,
+            plans: plan.cold,
+            limits,
+            bytes: plan.cold_bytes,
+            reply,
+        };
+        self.start_cold(cold);
+    }
+
+    fn start_cold(&self, cold: ColdFetch) {
+        {
+            let mut queue = self.cold_queue.lock();
+            // In order of arrival: a large read isn't overtaken for ever by small ones.
+            if !queue.is_empty() || !self.cold_bytes.take(cold.bytes()) {
+                queue.push_back(cold);
+                return;
+            }
+        }
+        self.jobs.push(Work::Read(Box::new(cold)));
+        self.host.jobs_ready();
+    }
+
+    /// Cold reads came back.
+    pub(crate) fn cold_done(&self, mut done: ColdFetched) {
+        self.cold_bytes.give(done.bytes);
+        let mut started = false;
+        {
+            let mut queue = self.cold_queue.lock();
+            while let Some(next) = queue.pop_front_if(|next| self.cold_bytes.take(next.bytes())) {
+                self.jobs.push(Work::Read(Box::new(next)));
+                started = true;
+            }
+        }
+        if started {
+            self.host.jobs_ready();
+        }
+        done.limits.apply(&mut done.partitions);
+        self.send_fetch(done.partitions, done.reply);
+    }
+
+    fn send_fetch(&self, partitions: Vec<FetchedPartition>, reply: Reply<FetchAnswer>) {
+        let bytes: usize = partitions.iter().map(|p| p.records.len).sum();
+        self.metrics
+            .bytes_out
+            .fetch_add(bytes as u64, Ordering::Relaxed);
+        reply.send(FetchAnswer { partitions });
+    }
+}
+
+impl Limits {
+    /// The first batch comes whole however large it is; what follows keeps to the limits (KIP-74).
+    fn apply(&self, partitions: &mut [FetchedPartition]) {
+        let mut total = 0;
+        for (partition, limit) in partitions.iter_mut().zip(&self.partitions) {
+            let len = partition.records.len;
+            let limit = (*limit).min(self.max_bytes.saturating_sub(total));
+            if total > 0 && len > limit {
+                partition.records = Slices::default();
+            } else {
+                total += len;
+            }
+        }
+    }
+}
+
+impl Request {
+    /// A look at all partitions in order.
+    fn plan(&self) -> Plan {
+        let mut plan = Plan {
+            partitions: Vec::with_capacity(self.partitions.len()),
+            cold: Vec::new(),
+            versions: Vec::with_capacity(self.partitions.len()),
+            bytes: 0,
+            cold_bytes: 0,
+            failed: false,
+        };
+        for (asked, partition) in self.command.partitions.iter().zip(&self.partitions) {
+            let left = self
+                .command
+                .max_bytes
+                .saturating_sub(plan.bytes + plan.cold_bytes);
+            let first = plan.bytes + plan.cold_bytes == 0;
+            let looked = match partition {
+                Err(error) => Err(*error),
+                Ok(partition) => {
+                    let mut state = partition.state.lock();
+                    plan.versions.push(state.version);
+                    state.look(asked, self.command.isolation, left, first)
+                }
+            };
+            if partition.is_err() {
+                plan.versions.push(0);
+            }
+            match looked {
+                Err(error) => {
+                    plan.failed = true;
+                    plan.partitions.push(refused(error));
+                }
+                Ok((mut fetched, read)) => {
+                    plan.failed |= fetched.diverging_epoch.is_some();
+                    match read {
+                        None => {}
+                        Some(Read::Ready(slices)) => {
+                            plan.bytes += slices.len;
+                            fetched.records = slices;
+                        }
+                        Some(Read::Plan(read)) => {
+                            // At least something, so that those behind it know that they aren't first.
+                            plan.cold_bytes += asked.max_bytes.min(left).max(1);
+                            plan.cold.push((plan.partitions.len(), read));
+                        }
+                    }
+                    plan.partitions.push(fetched);
+                }
+            }
+        }
+        plan
+    }
+}
+
+impl State {
+    fn look(
+        &mut self,
+        asked: &FetchPartition,
+        isolation: Isolation,
+        left: usize,
+        first: bool,
+    ) -> Result<(FetchedPartition, Option<Read>), ErrorCode> {
+        self.check_epoch(asked.current_leader_epoch)?;
+        let high_watermark = self.high_watermark();
+        let last_stable_offset = self.last_stable_offset();
+        let until = match isolation {
+            Isolation::ReadUncommitted => high_watermark,
+            Isolation::ReadCommitted => last_stable_offset,
+        };
+        let log = self
+            .log
+            .as_mut()
+            .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+        let start = log.log_start_offset();
+        let mut fetched = FetchedPartition {
+            error: ErrorCode::NONE,
+            high_watermark,
+            last_stable_offset,
+            log_start_offset: start,
+            records: Slices {
+                next: asked.from,
+                ..Slices::default()
+            },
+            aborted: Vec::new(),
+            diverging_epoch: None,
+        };
+        if asked.last_fetched_epoch.0 >= 0 {
+            let (epoch, end) = log
+                .epoch_end(asked.last_fetched_epoch)
+                .map_or((LeaderEpoch::NONE, Offset(-1)), |e| (e.epoch, e.end));
+            if epoch < asked.last_fetched_epoch || end < asked.from {
+                fetched.diverging_epoch = Some((epoch, end));
+                return Ok((fetched, None));
+            }
+        }
+        if asked.from < start || asked.from > log.log_end_offset() {
+            return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
+        }
+        let limit = asked.max_bytes.min(left);
+        if asked.from >= until || (limit == 0 && !first) {
+            return Ok((fetched, None));
+        }
+        let read = log
+            .read(asked.from, until, limit)
+            .map_err(|e| read_code(&e))?;
+        if !first && matches!(&read, Read::Ready(slices) if slices.len > limit) {
+            return Ok((fetched, None));
+        }
+        Ok((fetched, Some(read)))
+    }
+
+    /// KIP-320: what the client knows of the leader epoch must be what it is.
+    pub(crate) fn check_epoch(&self, current: LeaderEpoch) -> Result<(), ErrorCode> {
+        if current.0 < 0 || current == self.leader.epoch {
+            Ok(())
+        } else if current < self.leader.epoch {
+            Err(ErrorCode::FENCED_LEADER_EPOCH)
+        } else {
+            Err(ErrorCode::UNKNOWN_LEADER_EPOCH)
+        }
+    }
+
+    /// Puts a fetch in the list, and sweeps out those that were answered through other partitions.
+    fn wait(&mut self, waiting: Arc<Waiting>) {
+        if self.waiting.len() >= SWEEP.max(2 * self.waiting_live) {
+            self.waiting
+                .retain(|w| !Arc::ptr_eq(w, &waiting) && !w.answered.load(Ordering::Relaxed));
+            self.waiting_live = self.waiting.len();
+        }
+        // A fetch that was woken by another partition is still in this list.
+        if !self.waiting.iter().rev().take(SWEEP).any(|w| Arc::ptr_eq(w, &waiting)) {
+            self.waiting.push(waiting);
+        }
+    }
+}
+
+fn refused(error: ErrorCode) -> FetchedPartition {
+    FetchedPartition {
+        error,
+        high_watermark: Offset(-1),
+        last_stable_offset: Offset(-1),
+        log_start_offset: Offset(-1),
+        records: Slices::default(),
+        aborted: Vec::new(),
+        diverging_epoch: None,
+    }
+}

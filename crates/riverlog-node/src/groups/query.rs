@@ -1,0 +1,81 @@
+//! Questions about groups.
+
+use std::sync::Arc;
+
+use riverlog_core::Now;
+use riverlog_core::groups::{GroupDescription, TopicPartition};
+use riverlog_wire::ErrorCode;
+
+use super::shard::{Committed, Shard};
+use crate::command::Reply;
+use crate::node::Node;
+
+impl Node {
+    pub(crate) fn committed_offsets(
+        &self,
+        group: &str,
+        partitions: Option<Vec<TopicPartition>>,
+        member: Option<(String, i32)>,
+        now: Now,
+        reply: Reply<Committed>,
+    ) {
+        let Some(shards) = self.shards.load_full() else {
+            // Nothing was ever committed.
+            let none = partitions.unwrap_or_default();
+            return reply.send(Ok(none.into_iter().map(|p| (p, None)).collect()));
+        };
+        let member = member.as_ref().map(|(id, epoch)| (id.as_str(), *epoch));
+        match shards.of(group) {
+            Some(shard) => {
+                self.shard_offsets(shard, group, partitions.as_deref(), member, now, reply);
+            }
+            None => reply.send(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)),
+        }
+    }
+
+    /// All groups in order of name.
+    pub(crate) fn all_groups(&self, now: Now) -> Result<Vec<GroupDescription>, ErrorCode> {
+        let Some(shards) = self.shards.load_full() else {
+            return Ok(Vec::new());
+        };
+        let mut groups = Vec::new();
+        let mut missing = None;
+        if shards.shards.iter().any(Option::is_none) {
+            missing = Some(ErrorCode::COORDINATOR_NOT_AVAILABLE);
+        }
+        for shard in shards.open() {
+            let looked = shard.state.lock().ready().map(|g| g.groups());
+            match looked {
+                Ok(some) => groups.extend(some),
+                Err(error) => {
+                    missing = Some(error);
+                    self.load_shard(shard, now);
+                }
+            }
+        }
+        // Some may have been loaded on the spot, but a list with holes helps nobody.
+        match missing {
+            Some(error) => Err(error),
+            None => {
+                groups.sort_by(|a: &GroupDescription, b| a.group.cmp(&b.group));
+                Ok(groups)
+            }
+        }
+    }
+
+    pub(crate) fn one_group(
+        &self,
+        group: &str,
+        now: Now,
+    ) -> Result<Option<GroupDescription>, ErrorCode> {
+        let Some(shards) = self.shards.load_full() else {
+            return Ok(None);
+        };
+        let shard: &Arc<Shard> = shards.of(group).ok_or(ErrorCode::COORDINATOR_NOT_AVAILABLE)?;
+        let looked = shard.state.lock().ready().map(|g| g.describe(group));
+        if looked.is_err() {
+            self.load_shard(shard, now);
+        }
+        looked
+    }
+}

@@ -1,0 +1,124 @@
+//! What a node counts. Cheap to count, summed up only when somebody looks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::node::Node;
+
+/// Whether a value only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Grows from 0 at the start of the process.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+}
+
+/// A value with its name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Metric {
+    /// In Prometheus' style, without a prefix; the unit is part of it.
+    pub name: &'static str,
+    /// Counter or gauge.
+    pub kind: MetricKind,
+    /// One line.
+    pub help: &'static str,
+    /// Now.
+    pub value: f64,
+}
+
+macro_rules! counters {
+    ($($name:ident $metric:literal $help:literal)*) => {
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: AtomicU64,)*
+        }
+        impl Counters {
+            fn read(&self) -> Vec<Metric> {
+                vec![$(Metric {
+                    name: $metric,
+                    kind: MetricKind::Counter,
+                    help: $help,
+                    value: self.$name.load(Ordering::Relaxed) as f64,
+                },)*]
+            }
+        }
+    };
+}
+
+counters! {
+    append_requests "append_requests_total" "Batches that were sent to this node"
+    append_failures "append_failures_total" "Batches that were refused or not made durable"
+    batches_in "batches_in_total" "Batches that were acknowledged"
+    bytes_in "bytes_in_total" "Bytes of the batches that were acknowledged"
+    fetch_requests "fetch_requests_total" "Fetches"
+    cold_fetches "cold_fetches_total" "Fetches that had to read files"
+    bytes_out "bytes_out_total" "Bytes of the batches in answers to fetches"
+    flushes "flushes_total" "Group commits of the write-ahead log"
+    flush_failures "flush_failures_total" "Group commits that failed"
+    write_failures "write_failures_total" "Segment writes that failed"
+    upkeep_failures "upkeep_failures_total" "Segment syncs, removals and checkpoints that failed"
+    load_failures "group_load_failures_total" "Loads of groups that failed and are tried again"
+    open_failures "partition_open_failures_total" "Partitions whose log could not be opened"
+    metadata_commits "metadata_commits_total" "Batches of metadata records that were committed"
+    flush_nanos "flush_seconds_total" "Time that group commits took"
+}
+
+impl Node {
+    /// All counters and gauges, in a fixed order. Looks at no partition.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let mut metrics = self.metrics.read();
+        for metric in &mut metrics {
+            if metric.name == "flush_seconds_total" {
+                metric.value /= 1e9;
+            }
+        }
+        let mut gauge = |name, help, value: f64| {
+            metrics.push(Metric {
+                name,
+                kind: MetricKind::Gauge,
+                help,
+                value,
+            });
+        };
+        let image = self.image.load();
+        let partitions: usize = image.topics.values().map(|t| t.partitions.len()).sum();
+        gauge("topics", "Topics", image.topics.len() as f64);
+        gauge("partitions", "Partitions of all topics", partitions as f64);
+        gauge(
+            "append_bytes_held",
+            "Bytes of batches between their arrival and their answer (bound: append_bytes)",
+            self.append_bytes.used() as f64,
+        );
+        gauge(
+            "parked",
+            "Fetches and other commands that wait (bound: parked)",
+            self.parked.used() as f64,
+        );
+        gauge(
+            "cold_read_bytes_held",
+            "Bytes that cold reads may hold now (bound: cold_read_bytes)",
+            self.cold_bytes.used() as f64,
+        );
+        gauge(
+            "cold_reads_queued",
+            "Fetches that wait for the bound of cold reads",
+            self.cold_queue.lock().len() as f64,
+        );
+        gauge(
+            "disk_full",
+            "1 while the write-ahead log finds no room",
+            f64::from(u8::from(self.disk_full.load(Ordering::Relaxed))),
+        );
+        gauge(
+            "disk_failed",
+            "1 once a sync has failed: nothing can be written until a restart",
+            f64::from(u8::from(self.failure.lock().is_some())),
+        );
+        gauge(
+            "registered",
+            "1 once this node has its leader epochs",
+            f64::from(u8::from(self.is_registered())),
+        );
+        metrics
+    }
+}

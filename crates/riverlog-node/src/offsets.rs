@@ -1,0 +1,218 @@
+//! ListOffsets, OffsetForLeaderEpoch, DeleteRecords.
+
+use std::sync::Arc;
+
+use riverlog_core::Now;
+use riverlog_log::{Log, OffsetAt, ReadError, TimePlan};
+use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
+
+use crate::command::{Isolation, OffsetAnswer, OffsetQuery, Reply};
+use crate::errors::read_code;
+use crate::jobs::Work;
+use crate::node::Node;
+use crate::partition::{Owed, Partition, State};
+
+/// A look-up by time, to be run as a job.
+pub(crate) struct TimeLookup {
+    plan: TimePlan,
+    reply: Reply<OffsetAnswer>,
+}
+
+/// What it found.
+pub(crate) struct TimeFound {
+    found: Result<Option<OffsetAt>, ReadError>,
+    reply: Reply<OffsetAnswer>,
+}
+
+impl TimeLookup {
+    pub(crate) fn run(self) -> TimeFound {
+        TimeFound {
+            found: self.plan.run(),
+            reply: self.reply,
+        }
+    }
+}
+
+impl TimeFound {
+    pub(crate) fn send(self) {
+        let answer = match self.found {
+            Ok(Some(at)) => OffsetAnswer {
+                error: ErrorCode::NONE,
+                offset: at.offset,
+                timestamp: at.timestamp,
+                leader_epoch: at.epoch,
+            },
+            Ok(None) => nothing(ErrorCode::NONE),
+            Err(error) => nothing(read_code(&error)),
+        };
+        self.reply.send(answer);
+    }
+}
+
+/// "No such record": offset and time −1 together.
+fn nothing(error: ErrorCode) -> OffsetAnswer {
+    OffsetAnswer {
+        error,
+        offset: Offset(-1),
+        timestamp: -1,
+        leader_epoch: LeaderEpoch::NONE,
+    }
+}
+
+/// The epoch that belongs to an offset: that of its record, or of the one before it at the end. Never the leader's own
+/// when it has written nothing yet: a client that takes it for the epoch of what it has read would be told that
+/// its log diverged.
+fn epoch_of(log: &Log, offset: Offset) -> LeaderEpoch {
+    if offset >= log.log_end_offset() {
+        log.last_epoch()
+    } else {
+        log.epoch_at(offset)
+    }
+}
+
+enum Looked {
+    Answer(OffsetAnswer),
+    Plan(TimePlan),
+}
+
+impl State {
+    fn find_offset(
+        &mut self,
+        query: OffsetQuery,
+        isolation: Isolation,
+        current: LeaderEpoch,
+    ) -> Result<Looked, ErrorCode> {
+        self.check_epoch(current)?;
+        let until = match isolation {
+            Isolation::ReadUncommitted => self.high_watermark(),
+            Isolation::ReadCommitted => self.last_stable_offset(),
+        };
+        let log = self
+            .log
+            .as_mut()
+            .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+        let start = log.log_start_offset();
+        let at = |offset| {
+            Ok(Looked::Answer(OffsetAnswer {
+                error: ErrorCode::NONE,
+                offset,
+                timestamp: -1,
+                leader_epoch: epoch_of(log, offset),
+            }))
+        };
+        let plan = match query {
+            OffsetQuery::Earliest | OffsetQuery::EarliestLocal => return at(start),
+            OffsetQuery::Latest => return at(until),
+            // Nothing is in an object store, and nothing waits to go there.
+            OffsetQuery::LatestTiered | OffsetQuery::EarliestPendingUpload => {
+                return Ok(Looked::Answer(nothing(ErrorCode::NONE)));
+            }
+            _ if start >= until => return Ok(Looked::Answer(nothing(ErrorCode::NONE))),
+            OffsetQuery::MaxTimestamp => log.find_max_timestamp(until),
+            OffsetQuery::AtTime(timestamp) => log.find_time(timestamp, until),
+        };
+        plan.map(Looked::Plan).map_err(|e| read_code(&e))
+    }
+}
+
+impl Node {
+    pub(crate) fn find_offset(
+        &self,
+        partition: &Arc<Partition>,
+        query: OffsetQuery,
+        isolation: Isolation,
+        current: LeaderEpoch,
+        reply: Reply<OffsetAnswer>,
+    ) {
+        let looked = partition
+            .state
+            .lock()
+            .find_offset(query, isolation, current);
+        match looked {
+            Err(error) => reply.send(nothing(error)),
+            Ok(Looked::Answer(answer)) => reply.send(answer),
+            Ok(Looked::Plan(plan)) => {
+                self.jobs.push(Work::Time(Box::new(TimeLookup { plan, reply })));
+                self.host.jobs_ready();
+            }
+        }
+    }
+
+    pub(crate) fn find_epoch_end(
+        &self,
+        partition: &Partition,
+        epoch: LeaderEpoch,
+        current: LeaderEpoch,
+    ) -> Result<(LeaderEpoch, Offset), ErrorCode> {
+        let state = partition.state.lock();
+        state.check_epoch(current)?;
+        let log = state
+            .log
+            .as_ref()
+            .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+        // The leader's own epoch ends where the log ends, also before it has written anything.
+        if epoch == state.leader.epoch {
+            return Ok((epoch, log.log_end_offset()));
+        }
+        let unknown = (LeaderEpoch::NONE, Offset(-1));
+        if epoch > state.leader.epoch {
+            return Ok(unknown);
+        }
+        Ok(log.epoch_end(epoch).map_or(unknown, |e| (e.epoch, e.end)))
+    }
+
+    pub(crate) fn delete_before(
+        &self,
+        partition: &Arc<Partition>,
+        before: Offset,
+        now: Now,
+        reply: Reply<Result<Offset, ErrorCode>>,
+    ) {
+        if self.is_closing() {
+            return reply.send(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+        }
+        if partition.topic.internal {
+            return reply.send(Err(ErrorCode::INVALID_TOPIC_EXCEPTION));
+        }
+        if !partition.topic.config.load().delete {
+            return reply.send(Err(ErrorCode::POLICY_VIOLATION));
+        }
+        let mut owed = Owed::default();
+        let moved = {
+            let mut state = partition.state.lock();
+            let result = state.delete_before(before, &mut owed);
+            if result.is_ok() {
+                state.unblock(now, &mut owed);
+            }
+            result
+        };
+        match moved {
+            Err(error) => reply.send(Err(error)),
+            // Also an unchanged start may have been moved a moment ago and not be durable yet.
+            Ok(start) => self.after_flush(start, reply),
+        }
+        self.settle(partition, owed, now);
+    }
+}
+
+impl State {
+    fn delete_before(&mut self, before: Offset, owed: &mut Owed) -> Result<Offset, ErrorCode> {
+        let high_watermark = self.high_watermark();
+        let log = self
+            .log
+            .as_mut()
+            .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+        let to = if before.0 == -1 { high_watermark } else { before };
+        if to.0 < 0 || to > high_watermark {
+            return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
+        }
+        if to > log.log_start_offset() {
+            log.delete_records(to)
+                .map_err(|_| ErrorCode::KAFKA_STORAGE_ERROR)?;
+            owed.flush = true;
+            owed.dirty |= !std::mem::replace(&mut self.upkeep.dirty, true);
+            self.wake(owed);
+        }
+        Ok(self.log.as_ref().map_or(to, Log::log_start_offset))
+    }
+}

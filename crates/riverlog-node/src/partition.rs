@@ -1,0 +1,347 @@
+//! One partition led here: its log, its leader, and who waits for it. One lock.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use riverlog_core::Now;
+use riverlog_core::config::TopicConfig;
+use riverlog_core::replica::{Leader, Position};
+use riverlog_log::{DiskError, Log, LogKey, Upkeep, Write};
+use riverlog_wire::{LeaderEpoch, Offset};
+use smallvec::SmallVec;
+
+use crate::append::Ack;
+use crate::bounded::Bound;
+use crate::command::{AppendAnswer, AppendFailure, PartitionDescription};
+use crate::fetch::Waiting;
+use crate::tables::Topic;
+
+/// Who else wants to know when the high watermark moves or appended records are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Data,
+    /// The metadata log.
+    Metadata,
+    /// A partition of `__consumer_offsets`.
+    Offsets(i32),
+}
+
+/// A partition that is led here.
+pub(crate) struct Partition {
+    pub(crate) key: LogKey,
+    pub(crate) topic: Arc<Topic>,
+    pub(crate) role: Role,
+    pub(crate) state: Mutex<State>,
+}
+
+impl std::fmt::Debug for Partition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.topic.name, self.key.partition)
+    }
+}
+
+/// What the lock guards.
+pub(crate) struct State {
+    /// `None` once the topic was deleted.
+    pub(crate) log: Option<Log>,
+    pub(crate) leader: Leader,
+    /// Assigned replicas.
+    pub(crate) replicas: usize,
+    /// In-sync replicas that acks=all needs.
+    pub(crate) min_isr: usize,
+    /// `riverlog.durability` is `sync`.
+    pub(crate) sync: bool,
+    /// `riverlog.retention.records`.
+    pub(crate) retention_records: Option<u64>,
+    /// Grows with whatever a parked fetch should look at again.
+    pub(crate) version: u64,
+    pub(crate) waiting: Vec<Arc<Waiting>>,
+    /// Length of that list after the last sweep.
+    pub(crate) waiting_live: usize,
+    /// Appends that wait for the high watermark, in order of offset.
+    pub(crate) acks_all: VecDeque<Parked>,
+    /// Appends that wait for the leader alone (acks=1), in order of offset.
+    pub(crate) acks_leader: VecDeque<Parked>,
+    /// The partition's entry in the timers.
+    pub(crate) timer_at: Option<Duration>,
+    /// Only for bounded topics.
+    pub(crate) bound: Option<Box<Bound>>,
+    pub(crate) upkeep: UpkeepState,
+}
+
+/// What upkeep remembers of a partition.
+#[derive(Default)]
+pub(crate) struct UpkeepState {
+    /// Appended to since the last look.
+    pub(crate) dirty: bool,
+    /// Wall clock of the next look without an append; the partition's entry in the expiry queue.
+    pub(crate) look_at: Option<i64>,
+    /// An idempotent producer has written since the start.
+    pub(crate) producers: bool,
+    /// An upkeep job is out; at most one for each partition.
+    pub(crate) running: bool,
+    /// Writes and upkeep jobs that are out: the files can be removed once there are none.
+    pub(crate) out: u8,
+    /// A sync of the segments was asked for while other upkeep ran.
+    pub(crate) sync_wanted: bool,
+}
+
+/// An append that waits for its answer.
+pub(crate) struct Parked {
+    pub(crate) next: Offset,
+    pub(crate) deadline: Duration,
+    pub(crate) answer: AppendAnswer,
+    pub(crate) ack: Ack,
+}
+
+/// What a partition owes once its lock is free.
+#[derive(Default)]
+pub(crate) struct Owed {
+    /// Answers to send.
+    pub(crate) acks: SmallVec<[(Ack, Result<AppendAnswer, AppendFailure>); 1]>,
+    /// Fetches to look at again.
+    pub(crate) woken: Vec<Arc<Waiting>>,
+    /// A write to run.
+    pub(crate) write: Option<Write>,
+    /// Upkeep to hand out.
+    pub(crate) upkeep: Option<Upkeep>,
+    /// Something was queued for the write-ahead log.
+    pub(crate) flush: bool,
+    /// The high watermark moved.
+    pub(crate) moved: bool,
+    /// Records that had been appended are gone.
+    pub(crate) lost: bool,
+    /// A timer to set.
+    pub(crate) timer: Option<Duration>,
+    /// The first append since the last upkeep.
+    pub(crate) dirty: bool,
+    /// More records than retention by count allows.
+    pub(crate) retain: bool,
+    /// The topic is deleted and nothing is out any more: its files can go.
+    pub(crate) remove: bool,
+}
+
+impl State {
+    pub(crate) fn new(
+        log: Log,
+        epoch: LeaderEpoch,
+        replicas: usize,
+        config: &TopicConfig,
+    ) -> State {
+        let own = position(&log);
+        let sync = config.sync;
+        // The only copy: what it holds durably was acknowledged, or may be.
+        let high_watermark = if sync { own.synced } else { own.written };
+        State {
+            leader: Leader::new(epoch, own, high_watermark, sync),
+            bound: Bound::new(config, &log),
+            log: Some(log),
+            replicas,
+            min_isr: min_isr(config, replicas),
+            sync,
+            retention_records: retention_records(config),
+            version: 0,
+            waiting: Vec::new(),
+            waiting_live: 0,
+            acks_all: VecDeque::new(),
+            acks_leader: VecDeque::new(),
+            timer_at: None,
+            upkeep: UpkeepState::default(),
+        }
+    }
+
+    pub(crate) fn high_watermark(&self) -> Offset {
+        self.leader.high_watermark()
+    }
+
+    /// How far this copy counts: synced, or written on a `page-cache` topic.
+    pub(crate) fn own_position(&self) -> Offset {
+        self.log.as_ref().map_or(Offset::ZERO, |log| {
+            let own = position(log);
+            if self.sync { own.synced } else { own.written }
+        })
+    }
+
+    /// Below it no transaction is open. The one place that decides it.
+    pub(crate) fn last_stable_offset(&self) -> Offset {
+        self.leader.high_watermark()
+    }
+
+    /// The log's own position moved: answers whoever waited for it.
+    pub(crate) fn moved(&mut self, owed: &mut Owed) {
+        let Some(log) = &self.log else { return };
+        let own = position(log);
+        let at = self.own_position();
+        while let Some(parked) = self.acks_leader.pop_front_if(|p| p.next <= at) {
+            owed.acks.push((parked.ack, Ok(parked.answer)));
+        }
+        if self.leader.on_own_position(own).is_some() {
+            self.watermark_moved(owed);
+        }
+    }
+
+    /// The high watermark moved: completes appends, wakes readers.
+    pub(crate) fn watermark_moved(&mut self, owed: &mut Owed) {
+        let high_watermark = self.leader.high_watermark();
+        while let Some(parked) = self.acks_all.pop_front_if(|p| p.next <= high_watermark) {
+            owed.acks.push((parked.ack, Ok(parked.answer)));
+        }
+        owed.moved = true;
+        if let (Some(keep), Some(log)) = (self.retention_records, &self.log) {
+            // The look at it costs an entry in the write-ahead log, so it isn't worth it for each record of many.
+            let held = u64::try_from(high_watermark - log.log_start_offset()).unwrap_or(0);
+            owed.retain = held > keep + keep / 8;
+        }
+        self.wake(owed);
+    }
+
+    /// Something changed that a parked fetch may want to answer with.
+    pub(crate) fn wake(&mut self, owed: &mut Owed) {
+        self.version += 1;
+        owed.woken.append(&mut self.waiting);
+    }
+
+    /// A write came back with an error, or a group commit failed: whoever waited for what is gone, or can't become
+    /// durable any more, gets a storage error.
+    pub(crate) fn fail(&mut self, error: &DiskError, owed: &mut Owed) {
+        let Some(log) = &self.log else { return };
+        let all = log.failed().is_some();
+        let end = log.log_end_offset();
+        for queue in [&mut self.acks_all, &mut self.acks_leader] {
+            // Offsets grow along the queue, so what was cut off is at its back.
+            let keep = if all { 0 } else { queue.partition_point(|p| p.next <= end) };
+            for parked in queue.drain(keep..) {
+                owed.acks.push((parked.ack, Err(AppendFailure::lost(error))));
+            }
+        }
+        owed.lost = true;
+        self.wake(owed);
+    }
+
+    /// The disk is full: nobody waits for what is queued, though it may become durable yet.
+    pub(crate) fn give_up_waiting(&mut self, error: &DiskError, owed: &mut Owed) {
+        for queue in [&mut self.acks_all, &mut self.acks_leader] {
+            for parked in std::mem::take(queue) {
+                owed.acks.push((parked.ack, Err(AppendFailure::lost(error))));
+            }
+        }
+    }
+
+    /// Sets the partition's timer to its earliest deadline, unless an earlier one is set.
+    pub(crate) fn set_timer(&mut self, at: Duration, owed: &mut Owed) {
+        if self.timer_at.is_none_or(|set| at < set) {
+            self.timer_at = Some(at);
+            owed.timer = Some(at);
+        }
+    }
+
+    /// The timer came due: ends what has waited too long.
+    pub(crate) fn expire(&mut self, now: Now, owed: &mut Owed) {
+        // An older entry may still be in the queue; only the newest counts.
+        if self.timer_at.is_some_and(|at| at > now.mono) {
+            return;
+        }
+        self.timer_at = None;
+        let mut next: Option<Duration> = None;
+        let mut left = 0;
+        for queue in [&mut self.acks_all, &mut self.acks_leader] {
+            if queue.iter().any(|p| p.deadline <= now.mono) {
+                for parked in std::mem::take(queue) {
+                    if parked.deadline <= now.mono {
+                        owed.acks.push((parked.ack, Err(timed_out())));
+                    } else {
+                        queue.push_back(parked);
+                    }
+                }
+            }
+            left += queue.len();
+            next = queue.iter().map(|p| p.deadline).chain(next).min();
+        }
+        if let Some(bound) = &mut self.bound {
+            bound.expire(now, owed);
+            left += bound.blocked.len();
+            next = bound.blocked.iter().map(|b| b.deadline).chain(next).min();
+        }
+        if let Some(next) = next {
+            // Each look costs a pass over all that wait, so looks keep a distance in proportion.
+            let pause = Duration::from_millis(1) + Duration::from_micros(left as u64);
+            self.set_timer(next.max(now.mono + pause), owed);
+        }
+    }
+
+    /// The topic was deleted: everyone who waits is answered, the log is let go.
+    pub(crate) fn delete(&mut self, owed: &mut Owed) {
+        self.log = None;
+        for queue in [&mut self.acks_all, &mut self.acks_leader] {
+            for parked in std::mem::take(queue) {
+                owed.acks.push((parked.ack, Err(AppendFailure::deleted())));
+            }
+        }
+        if let Some(bound) = self.bound.take() {
+            for blocked in bound.blocked {
+                owed.acks.push((blocked.ack, Err(AppendFailure::deleted())));
+            }
+        }
+        owed.lost = true;
+        owed.remove = self.upkeep.out == 0;
+        self.wake(owed);
+    }
+
+    /// A write or an upkeep job came back.
+    pub(crate) fn came_back(&mut self, owed: &mut Owed) {
+        self.upkeep.out = self.upkeep.out.saturating_sub(1);
+        owed.remove |= self.log.is_none() && self.upkeep.out == 0;
+    }
+
+    pub(crate) fn describe(&self, partition: &Partition) -> PartitionDescription {
+        let log = self.log.as_ref();
+        let offset = |f: fn(&Log) -> Offset| log.map_or(Offset(-1), f);
+        PartitionDescription {
+            topic: partition.key.topic,
+            partition: partition.key.partition.0,
+            leader_epoch: self.leader.epoch,
+            log_start_offset: offset(Log::log_start_offset),
+            log_end_offset: offset(Log::log_end_offset),
+            high_watermark: log.map_or(Offset(-1), |_| self.high_watermark()),
+            last_stable_offset: log.map_or(Offset(-1), |_| self.last_stable_offset()),
+            size_bytes: log.map_or(0, Log::size_bytes),
+            failed: match log {
+                None => Some("the topic was deleted".to_owned()),
+                Some(log) => log.failed().map(ToString::to_string),
+            },
+        }
+    }
+}
+
+/// A copy counts as synced no further than it is written: a record of which the segment write may still fail for
+/// want of space isn't acknowledged, however early the write-ahead log had it.
+pub(crate) fn position(log: &Log) -> Position {
+    let written = log.written();
+    Position {
+        written,
+        synced: log.synced().min(written),
+    }
+}
+
+/// In-sync replicas that acks=all needs: `min.insync.replicas`, or RF/2+1.
+pub(crate) fn min_isr(config: &TopicConfig, replicas: usize) -> usize {
+    match config.min_insync_replicas {
+        Some(min) => usize::try_from(min).unwrap_or(1),
+        None => replicas / 2 + 1,
+    }
+}
+
+/// `riverlog.retention.records` where it applies.
+pub(crate) fn retention_records(config: &TopicConfig) -> Option<u64> {
+    let keep = u64::try_from(config.retention_records).ok();
+    keep.filter(|_| config.delete)
+}
+
+fn timed_out() -> AppendFailure {
+    AppendFailure::new(
+        riverlog_wire::ErrorCode::REQUEST_TIMED_OUT,
+        "the batch was appended but not acknowledged in time; it may still become durable",
+    )
+}

@@ -1,0 +1,144 @@
+//! Which topics and partitions live here: the look-ups of the hot path, beside the metadata image.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::RwLock;
+use rapidhash::RapidHashMap;
+use riverlog_core::config::TopicConfig;
+use riverlog_core::metadata::TopicRef;
+use riverlog_log::LogKey;
+use riverlog_wire::{ErrorCode, TopicId};
+
+use crate::partition::Partition;
+
+/// A topic of which partitions are led here.
+#[derive(Debug)]
+pub(crate) struct Topic {
+    pub(crate) id: TopicId,
+    pub(crate) name: String,
+    pub(crate) internal: bool,
+    /// Shared by all partitions, so that a hundred thousand of them cost one.
+    pub(crate) config: ArcSwap<TopicConfig>,
+    /// By number.
+    pub(crate) partitions: RwLock<Vec<Slot>>,
+}
+
+/// A partition as seen from this node.
+#[derive(Clone, Debug)]
+pub(crate) enum Slot {
+    /// Led here.
+    Here(Arc<Partition>),
+    /// Another node leads.
+    Elsewhere,
+    /// Its log can't be opened: why.
+    Broken(String),
+}
+
+impl Topic {
+    pub(crate) fn new(id: TopicId, name: String, internal: bool, config: TopicConfig) -> Topic {
+        Topic {
+            id,
+            name,
+            internal,
+            config: ArcSwap::from_pointee(config),
+            partitions: RwLock::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn partition(&self, index: i32) -> Result<Arc<Partition>, ErrorCode> {
+        let at = usize::try_from(index).map_err(|_| ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+        match self.partitions.read().get(at) {
+            Some(Slot::Here(partition)) => Ok(partition.clone()),
+            Some(Slot::Elsewhere) => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            Some(Slot::Broken(_)) => Err(ErrorCode::KAFKA_STORAGE_ERROR),
+            None => Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
+        }
+    }
+}
+
+impl Topic {
+    /// By number; `None` for those that aren't served here.
+    pub(crate) fn slots(&self) -> Vec<Option<Arc<Partition>>> {
+        let slots = self.partitions.read();
+        let here = slots.iter().map(|slot| match slot {
+            Slot::Here(partition) => Some(partition.clone()),
+            Slot::Elsewhere | Slot::Broken(_) => None,
+        });
+        here.collect()
+    }
+
+    /// The partitions led here, in order.
+    pub(crate) fn here(&self) -> Vec<Arc<Partition>> {
+        self.slots().into_iter().flatten().collect()
+    }
+}
+
+/// All topics with partitions here. No iteration order of these maps is ever visible.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    maps: RwLock<Maps>,
+}
+
+#[derive(Debug, Default)]
+struct Maps {
+    topics: RapidHashMap<TopicId, Arc<Topic>>,
+    // Names are chosen by clients: the standard hasher resists chosen collisions.
+    names: HashMap<String, TopicId>,
+}
+
+impl Tables {
+    pub(crate) fn topic(&self, id: TopicId) -> Option<Arc<Topic>> {
+        self.maps.read().topics.get(&id).cloned()
+    }
+
+    pub(crate) fn insert(&self, topic: Arc<Topic>) {
+        let mut maps = self.maps.write();
+        maps.names.insert(topic.name.clone(), topic.id);
+        maps.topics.insert(topic.id, topic);
+    }
+
+    pub(crate) fn remove(&self, id: TopicId) -> Option<Arc<Topic>> {
+        let mut maps = self.maps.write();
+        let topic = maps.topics.remove(&id)?;
+        // A topic made anew under the name keeps it.
+        if maps.names.get(&topic.name) == Some(&id) {
+            maps.names.remove(&topic.name);
+        }
+        Some(topic)
+    }
+
+    /// All topics in order of id.
+    pub(crate) fn all(&self) -> Vec<Arc<Topic>> {
+        let mut all: Vec<_> = self.maps.read().topics.values().cloned().collect();
+        all.sort_unstable_by_key(|t| t.id);
+        all
+    }
+
+    pub(crate) fn find(&self, topic: &TopicRef, partition: i32) -> Result<Arc<Partition>, ErrorCode> {
+        let maps = self.maps.read();
+        let topic = match topic {
+            TopicRef::Name(name) => maps
+                .names
+                .get(name)
+                .and_then(|id| maps.topics.get(id))
+                .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?,
+            TopicRef::Id(id) => maps
+                .topics
+                .get(id)
+                .ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
+        };
+        topic.partition(partition)
+    }
+
+    pub(crate) fn by_key(&self, key: LogKey) -> Option<Arc<Partition>> {
+        let maps = self.maps.read();
+        maps.topics.get(&key.topic)?.partition(key.partition.0).ok()
+    }
+
+    pub(crate) fn by_name(&self, name: &str) -> Option<Arc<Topic>> {
+        let maps = self.maps.read();
+        maps.topics.get(maps.names.get(name)?).cloned()
+    }
+}

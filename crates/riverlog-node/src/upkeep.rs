@@ -1,0 +1,200 @@
+//! What time brings to logs: retention, expiry of producers, syncs of segments, checkpoints.
+//!
+//! Nothing here looks at all partitions. Those that were appended to since the last look are in a list; those whose oldest segment or
+//! producer expires at a known time are in a queue by that time. A hundred thousand idle partitions cost nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use riverlog_core::Now;
+use riverlog_log::{LogKey, UpkeepDone};
+
+use crate::jobs::Work;
+use crate::node::Node;
+use crate::partition::{Owed, Partition, Role, State};
+use crate::timers::Timer;
+
+/// The longest time between two looks: how old a checkpoint may be, and how long a `page-cache` topic stays unsynced.
+const LONGEST: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+pub(crate) struct UpkeepQueue {
+    /// Appended to since the last look, in order of their first append.
+    dirty: Mutex<Vec<Arc<Partition>>>,
+    /// By the wall clock at which there is something to do without an append.
+    expiry: Mutex<BTreeMap<(i64, LogKey), Arc<Partition>>>,
+}
+
+impl UpkeepQueue {
+    pub(crate) fn mark_dirty(&self, partition: Arc<Partition>) {
+        self.dirty.lock().push(partition);
+    }
+
+    /// Sets the time of a partition's next look.
+    pub(crate) fn schedule(&self, partition: &Arc<Partition>, state: &mut State, at: Option<i64>) {
+        let mut expiry = self.expiry.lock();
+        if let Some(old) = state.upkeep.look_at {
+            expiry.remove(&(old, partition.key));
+        }
+        if let Some(at) = at {
+            expiry.insert((at, partition.key), partition.clone());
+        }
+        state.upkeep.look_at = at;
+    }
+}
+
+impl Node {
+    /// The time between two looks.
+    pub(crate) fn upkeep_interval(&self) -> Duration {
+        Duration::from_millis(self.settings.retention_check_ms.max(1)).min(LONGEST)
+    }
+
+    /// One look.
+    pub(crate) fn upkeep(&self, now: Now) {
+        let mut partitions = std::mem::take(&mut *self.upkeep.dirty.lock());
+        let written = !partitions.is_empty();
+        for partition in &partitions {
+            partition.state.lock().upkeep.dirty = false;
+        }
+        {
+            let mut expiry = self.upkeep.expiry.lock();
+            let later = expiry.split_off(&(now.wall_ms.saturating_add(1), MIN_KEY));
+            partitions.extend(std::mem::replace(&mut *expiry, later).into_values());
+        }
+        for partition in &partitions {
+            self.look_after(partition, now);
+        }
+        if written {
+            self.jobs.push(Work::Checkpoint(self.volume.clone()));
+            self.host.jobs_ready();
+        }
+        self.snapshot_metadata(now);
+        self.arm_upkeep(now);
+    }
+
+    pub(crate) fn arm_upkeep(&self, now: Now) {
+        let at = now.mono.saturating_add(self.upkeep_interval());
+        let (_, first) = self.timers.add(at, Timer::Upkeep);
+        if first {
+            self.host.deadline_changed();
+        }
+    }
+
+    /// Retention and expiry of one partition.
+    pub(crate) fn look_after(&self, partition: &Arc<Partition>, now: Now) {
+        let mut owed = Owed::default();
+        {
+            let mut state = partition.state.lock();
+            state.look_after(now, &mut owed);
+            let next = state.next_look(self.producer_expiration_ms, now);
+            self.upkeep.schedule(partition, &mut state, next);
+            state.unblock(now, &mut owed);
+        }
+        self.settle(partition, owed, now);
+    }
+
+    /// Syncs the segments that hold the oldest part of the write-ahead log.
+    pub(crate) fn sync_oldest(&self, now: Now) {
+        for key in self.volume.wants_sync() {
+            let Some(partition) = self.by_key(key) else { continue };
+            let mut owed = Owed::default();
+            partition.state.lock().sync_segments(&mut owed);
+            self.settle(&partition, owed, now);
+        }
+    }
+
+    pub(crate) fn upkeep_done(&self, partition: &Arc<Partition>, done: UpkeepDone, now: Now) {
+        let mut owed = Owed::default();
+        {
+            let mut state = partition.state.lock();
+            state.came_back(&mut owed);
+            state.upkeep.running = false;
+            if let Some(log) = &mut state.log {
+                let result = log.upkeep_done(done);
+                state.moved(&mut owed);
+                if let Err(error) = result {
+                    self.metrics.upkeep_failures.fetch_add(1, Ordering::Relaxed);
+                    state.fail(&error, &mut owed);
+                } else if std::mem::take(&mut state.upkeep.sync_wanted) {
+                    state.sync_segments(&mut owed);
+                }
+            }
+        }
+        self.settle(partition, owed, now);
+        // A group commit may have waited for the part of the write-ahead log that this made free.
+        self.want_flush();
+    }
+}
+
+const MIN_KEY: LogKey = LogKey {
+    topic: riverlog_wire::TopicId::ZERO,
+    partition: riverlog_wire::PartitionIndex(i32::MIN),
+};
+
+impl State {
+    fn look_after(&mut self, now: Now, owed: &mut Owed) {
+        let high_watermark = self.high_watermark();
+        let Some(log) = &mut self.log else { return };
+        log.expire_producers(now.wall_ms);
+        if self.upkeep.running {
+            // At most one job at a time; the next look finds it again.
+            owed.dirty |= !std::mem::replace(&mut self.upkeep.dirty, true);
+            return;
+        }
+        let start = log.log_start_offset();
+        let upkeep = log.retain(now.wall_ms, high_watermark);
+        let moved = log.log_start_offset() > start;
+        if let Some(upkeep) = upkeep {
+            self.hand_out(upkeep, owed);
+        } else if !self.sync {
+            self.sync_segments(owed);
+        }
+        if moved {
+            owed.flush = true;
+            self.wake(owed);
+        }
+    }
+
+    fn next_look(&self, producer_expiration_ms: i64, now: Now) -> Option<i64> {
+        let log = self.log.as_ref()?;
+        let producers = self
+            .upkeep
+            .producers
+            .then(|| now.wall_ms.saturating_add(producer_expiration_ms));
+        log.next_retention_ms().into_iter().chain(producers).min()
+    }
+
+    /// Makes the segments durable, now or after the upkeep that is out.
+    pub(crate) fn sync_segments(&mut self, owed: &mut Owed) {
+        if self.upkeep.running || owed.upkeep.is_some() {
+            self.upkeep.sync_wanted = true;
+            return;
+        }
+        if let Some(upkeep) = self.log.as_mut().and_then(|log| log.sync_segments()) {
+            self.hand_out(upkeep, owed);
+        }
+    }
+
+    fn hand_out(&mut self, upkeep: riverlog_log::Upkeep, owed: &mut Owed) {
+        self.upkeep.running = true;
+        self.upkeep.out += 1;
+        owed.upkeep = Some(upkeep);
+    }
+
+    /// Whether something that was appended doesn't count yet.
+    pub(crate) fn own_behind(&self) -> bool {
+        self.log
+            .as_ref()
+            .is_some_and(|log| log.log_end_offset() > self.own_position())
+    }
+}
+
+impl Partition {
+    /// Whether clients may see it.
+    pub(crate) fn is_data(&self) -> bool {
+        self.role == Role::Data
+    }
+}
