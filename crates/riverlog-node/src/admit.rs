@@ -84,7 +84,8 @@ pub(crate) fn admit(
     match recompress {
         None => Ok((batch, header)),
         Some(codec) => {
-            let batch = rewrite(&header, &records, BatchBuilder::new(codec)).map_err(|e| refused(&e))?;
+            let batch =
+                rewrite(&header, &records, BatchBuilder::new(codec)).map_err(|e| refused(&e))?;
             let header = BatchHeader::parse(&batch).map_err(|e| refused(&e))?;
             Ok((batch, header))
         }
@@ -105,7 +106,11 @@ fn rewrite(
     records: &Records,
     mut builder: BatchBuilder,
 ) -> Result<Vec<u8>, BatchError> {
-    builder.producer(header.producer_id, header.producer_epoch, header.base_sequence);
+    builder.producer(
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+    );
     if header.attributes.is_transactional() {
         builder.transactional();
     }

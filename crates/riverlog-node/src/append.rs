@@ -91,7 +91,11 @@ impl Node {
         }
     }
 
-    fn may_append(&self, partition: &Partition, command: &AppendCommand) -> Result<(), AppendFailure> {
+    fn may_append(
+        &self,
+        partition: &Partition,
+        command: &AppendCommand,
+    ) -> Result<(), AppendFailure> {
         if self.is_closing() {
             return Err(AppendFailure::stopping());
         }
@@ -145,10 +149,12 @@ impl Node {
         let mut state = partition.state.lock();
         let epoch = state.leader.epoch;
         let Some(log) = &mut state.log else {
-            return Err(AppendError::Batch(riverlog_wire::batch::BatchError::Field {
-                field: "partition",
-                value: -1,
-            }));
+            return Err(AppendError::Batch(
+                riverlog_wire::batch::BatchError::Field {
+                    field: "partition",
+                    value: -1,
+                },
+            ));
         };
         let appended = log.append(
             batch,

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::config::TopicConfig;
-use riverlog_core::metadata::{MetadataImage, MetadataRecord, PartitionImage, Resource, TopicImage};
+use riverlog_core::metadata::{
+    MetadataImage, MetadataRecord, PartitionImage, Resource, TopicImage,
+};
 use riverlog_core::replica::Leader;
 use riverlog_log::{LogKey, LogSettings};
 use riverlog_wire::{LeaderEpoch, PartitionIndex, TopicId};
@@ -15,9 +17,7 @@ use riverlog_wire::{LeaderEpoch, PartitionIndex, TopicId};
 use crate::groups::OFFSETS_TOPIC;
 use crate::jobs::Work;
 use crate::node::Node;
-use crate::partition::{
-    Owed, Partition, Role, State, min_isr, position, retention_records,
-};
+use crate::partition::{Owed, Partition, Role, State, min_isr, position, retention_records};
 use crate::tables::{Slot, Topic};
 
 impl Node {
@@ -191,7 +191,9 @@ impl Node {
     }
 
     fn remove_topic(&self, id: TopicId, now: Now) {
-        let Some(topic) = self.tables.remove(id) else { return };
+        let Some(topic) = self.tables.remove(id) else {
+            return;
+        };
         self.count_bounded(Some(&topic.config.load()), None);
         self.close_shards(id, now);
         for partition in topic.here() {

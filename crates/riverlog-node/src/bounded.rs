@@ -227,7 +227,9 @@ impl State {
     /// Drops what every group has committed. Returns whether the start moved.
     fn drop_committed(&mut self, to: Offset, owed: &mut Owed) -> bool {
         let to = to.min(self.high_watermark());
-        let Some(log) = &mut self.log else { return false };
+        let Some(log) = &mut self.log else {
+            return false;
+        };
         if to <= log.log_start_offset() || log.delete_records(to).is_err() {
             return false;
         }
@@ -289,7 +291,9 @@ impl State {
     pub(crate) fn unblock(&mut self, now: Now, owed: &mut Owed) {
         loop {
             let Some(bound) = &mut self.bound else { return };
-            let Some(first) = bound.blocked.pop_front() else { return };
+            let Some(first) = bound.blocked.pop_front() else {
+                return;
+            };
             if let Some(first) = self.append(first, true, now, owed) {
                 if let Some(bound) = &mut self.bound {
                     bound.blocked.push_front(first);

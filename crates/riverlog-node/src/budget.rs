@@ -29,11 +29,6 @@ impl Budget {
             .is_ok()
     }
 
-    /// Takes `n` whatever the limit.
-    pub(crate) fn force(&self, n: usize) {
-        self.used.fetch_add(n, Ordering::Relaxed);
-    }
-
     /// Gives `n` back.
     pub(crate) fn give(&self, n: usize) {
         let before = self.used.fetch_sub(n, Ordering::Relaxed);

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::metadata::{
-    AdminAnswer, AdminCommand, BrokerImage, ControllerSettings, MetadataImage, MetadataRecord, decide,
+    AdminAnswer, AdminCommand, BrokerImage, ControllerSettings, MetadataImage, MetadataRecord,
+    decide,
 };
 use riverlog_log::Log;
 use riverlog_wire::batch::BatchBuilder;
@@ -240,7 +241,9 @@ impl Node {
             committed
         };
         if let Some(proposal) = committed {
-            self.metrics.metadata_commits.fetch_add(1, Ordering::Relaxed);
+            self.metrics
+                .metadata_commits
+                .fetch_add(1, Ordering::Relaxed);
             self.apply_metadata(Arc::new(proposal.image), &proposal.records, now);
             if let Some(trim) = proposal.trim {
                 self.trim_metadata(trim, now);
@@ -283,7 +286,11 @@ impl Node {
         {
             let mut state = self.controller.state.lock();
             if let Some(proposal) = &mut state.proposal {
-                waiting.extend(std::mem::take(&mut proposal.answers).into_iter().map(|(r, _)| r));
+                waiting.extend(
+                    std::mem::take(&mut proposal.answers)
+                        .into_iter()
+                        .map(|(r, _)| r),
+                );
             }
             waiting.extend(std::mem::take(&mut state.queue).into_iter().map(|(_, r)| r));
         }
@@ -323,7 +330,9 @@ impl Node {
 fn may_be_cut(record: &MetadataRecord) -> bool {
     matches!(
         record,
-        MetadataRecord::Cluster { .. } | MetadataRecord::Broker(_) | MetadataRecord::Partition { .. }
+        MetadataRecord::Cluster { .. }
+            | MetadataRecord::Broker(_)
+            | MetadataRecord::Partition { .. }
     )
 }
 
@@ -358,10 +367,15 @@ pub(crate) fn records_of(image: &MetadataImage) -> Vec<MetadataRecord> {
     for (group, configs) in &image.group_configs {
         records.extend(configs_of(&Resource::Group(group.clone()), configs));
     }
-    records.extend(image.features.iter().map(|(name, level)| MetadataRecord::Feature {
-        name: name.clone(),
-        level: *level,
-    }));
+    records.extend(
+        image
+            .features
+            .iter()
+            .map(|(name, level)| MetadataRecord::Feature {
+                name: name.clone(),
+                level: *level,
+            }),
+    );
     if image.next_producer_id > 0 {
         records.push(MetadataRecord::ProducerIds {
             next: image.next_producer_id,

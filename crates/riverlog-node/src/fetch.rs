@@ -95,7 +95,9 @@ impl ColdFetch {
     pub(crate) fn run(self) -> ColdFetched {
         let mut partitions = self.partitions;
         for (at, plan) in self.plans {
-            let Some(partition) = partitions.get_mut(at) else { continue };
+            let Some(partition) = partitions.get_mut(at) else {
+                continue;
+            };
             match plan.run() {
                 Ok(slices) => partition.records = slices,
                 Err(error) => *partition = refused(read_code(&error)),
@@ -111,7 +113,12 @@ impl ColdFetch {
 }
 
 impl Node {
-    pub(crate) fn fetch_partitions(&self, command: FetchCommand, now: Now, reply: Reply<FetchAnswer>) {
+    pub(crate) fn fetch_partitions(
+        &self,
+        command: FetchCommand,
+        now: Now,
+        reply: Reply<FetchAnswer>,
+    ) {
         self.metrics.fetch_requests.fetch_add(1, Ordering::Relaxed);
         let partitions = command
             .partitions
@@ -176,7 +183,9 @@ impl Node {
         }
         loop {
             let mut guard = waiting.pending.lock();
-            let Some(pending) = guard.as_ref() else { return };
+            let Some(pending) = guard.as_ref() else {
+                return;
+            };
             let plan = pending.request.plan();
             if plan.is_enough(pending.request.command.min_bytes) || self.is_closing() {
                 let pending = guard.take();
@@ -437,7 +446,13 @@ impl State {
             self.waiting_live = self.waiting.len();
         }
         // A fetch that was woken by another partition is still in this list.
-        if !self.waiting.iter().rev().take(SWEEP).any(|w| Arc::ptr_eq(w, &waiting)) {
+        if !self
+            .waiting
+            .iter()
+            .rev()
+            .take(SWEEP)
+            .any(|w| Arc::ptr_eq(w, &waiting))
+        {
             self.waiting.push(waiting);
         }
     }

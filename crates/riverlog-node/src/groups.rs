@@ -121,7 +121,9 @@ impl Node {
 
     /// The topic was deleted: all groups are gone.
     pub(crate) fn close_shards(&self, topic: TopicId, now: Now) {
-        let Some(shards) = self.shards.load_full() else { return };
+        let Some(shards) = self.shards.load_full() else {
+            return;
+        };
         if shards.topic == topic {
             self.shards.store(None);
             for shard in shards.open() {
@@ -142,7 +144,9 @@ impl Node {
 
     /// Topics were made, grown or deleted.
     pub(crate) fn tell_shards_of_topics(&self, deleted: bool, now: Now) {
-        let Some(shards) = self.shards.load_full() else { return };
+        let Some(shards) = self.shards.load_full() else {
+            return;
+        };
         for shard in shards.open() {
             self.shard_topics_changed(shard, deleted, now);
         }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverlog_core::Now;
-use riverlog_log::{DiskError, Flush, FlushDone, LogKey, Upkeep, UpkeepDone, Volume, Write, Written};
+use riverlog_log::{
+    DiskError, Flush, FlushDone, LogKey, Upkeep, UpkeepDone, Volume, Write, Written,
+};
 use riverlog_wire::{ErrorCode, Offset};
 
 use crate::command::Reply;
@@ -234,11 +236,14 @@ impl Node {
         }
         self.metrics.flushes.fetch_add(1, Ordering::Relaxed);
         let took = now.mono.saturating_sub(since);
-        self.metrics
-            .flush_nanos
-            .fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.metrics.flush_nanos.fetch_add(
+            u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
         for synced in done.synced {
-            let Some(partition) = self.by_key(synced.key) else { continue };
+            let Some(partition) = self.by_key(synced.key) else {
+                continue;
+            };
             let mut owed = Owed::default();
             {
                 let mut state = partition.state.lock();

@@ -15,6 +15,7 @@ mod controller;
 mod errors;
 mod fetch;
 mod groups;
+pub mod harness;
 mod jobs;
 mod metrics;
 mod node;

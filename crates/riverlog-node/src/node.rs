@@ -238,7 +238,15 @@ impl Node {
     }
     /// A partition as it is now.
     pub fn describe_partition(&self, partition: &PartitionRef) -> PartitionDescription {
-        partition.0.state.lock().describe(&partition.0)
+        let mut description = partition.0.state.lock().describe(&partition.0);
+        if description.failed.is_none() {
+            description.failed = self
+                .failure
+                .lock()
+                .as_ref()
+                .map(|error| format!("the volume takes no writes until a restart: {error}"));
+        }
+        description
     }
     /// A fresh producer id with epoch 0 (InitProducerId without a transactional id).
     pub fn init_producer(
@@ -398,7 +406,8 @@ impl Node {
             self.upkeep.mark_dirty(partition.clone());
         }
         if let Some(upkeep) = owed.upkeep {
-            self.jobs.push(crate::jobs::Work::Upkeep(partition.clone(), upkeep));
+            self.jobs
+                .push(crate::jobs::Work::Upkeep(partition.clone(), upkeep));
             self.host.jobs_ready();
         }
         for (ack, answer) in owed.acks {

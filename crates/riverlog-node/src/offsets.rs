@@ -132,7 +132,8 @@ impl Node {
             Err(error) => reply.send(nothing(error)),
             Ok(Looked::Answer(answer)) => reply.send(answer),
             Ok(Looked::Plan(plan)) => {
-                self.jobs.push(Work::Time(Box::new(TimeLookup { plan, reply })));
+                self.jobs
+                    .push(Work::Time(Box::new(TimeLookup { plan, reply })));
                 self.host.jobs_ready();
             }
         }
@@ -202,7 +203,11 @@ impl State {
             .log
             .as_mut()
             .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
-        let to = if before.0 == -1 { high_watermark } else { before };
+        let to = if before.0 == -1 {
+            high_watermark
+        } else {
+            before
+        };
         if to.0 < 0 || to > high_watermark {
             return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
         }

@@ -23,6 +23,9 @@ const DAY_MS: i64 = 24 * 3_600_000;
 /// Partitions that one request may make.
 const PARTITIONS_PER_REQUEST: usize = 100_000;
 
+/// Rounds of jobs at start and stop.
+const JOB_ROUNDS: usize = 10_000;
+
 pub(crate) fn open(
     disk: Arc<dyn Disk>,
     entropy: Arc<dyn Entropy>,
@@ -85,21 +88,27 @@ fn open_metadata(
 fn read_metadata(partition: &Partition) -> Result<MetadataImage, StartError> {
     let (start, end) = {
         let state = partition.state.lock();
-        state.log.as_ref().map_or((Offset::ZERO, Offset::ZERO), |log| {
-            (log.log_start_offset(), log.log_end_offset())
-        })
+        state
+            .log
+            .as_ref()
+            .map_or((Offset::ZERO, Offset::ZERO), |log| {
+                (log.log_start_offset(), log.log_end_offset())
+            })
     };
     let mut image = MetadataImage::default();
     let mut damaged = None;
-    replay(partition, start, end, |_, value, at| {
-        match MetadataRecord::decode(value.unwrap_or_default()) {
+    replay(
+        partition,
+        start,
+        end,
+        |_, value, at| match MetadataRecord::decode(value.unwrap_or_default()) {
             Ok(Some(record)) => image.apply(&record, at + 1),
             Ok(None) => {}
             Err(error) => {
                 damaged.get_or_insert_with(|| format!("record {at}: {error}"));
             }
-        }
-    })
+        },
+    )
     .map_err(|error| metadata_error(error.to_string()))?;
     if let Some(reason) = damaged {
         return Err(metadata_error(reason));
@@ -134,7 +143,8 @@ fn number(settings: &NodeSettings, key: &str) -> Option<i64> {
 impl Node {
     /// Runs jobs on the calling thread until none is left: at start and stop, when the host has no threads for them.
     fn run_all_jobs(&self, now: Now) {
-        loop {
+        // A failing disk may make work for ever; what matters is done in a few rounds.
+        for _ in 0..JOB_ROUNDS {
             let jobs = self.take_jobs();
             if jobs.is_empty() {
                 return;
@@ -179,7 +189,8 @@ impl State {
     fn stop(&mut self, owed: &mut Owed) {
         let blocked = self.bound.take().map(|b| b.blocked).unwrap_or_default();
         for blocked in blocked {
-            owed.acks.push((blocked.ack, Err(AppendFailure::stopping())));
+            owed.acks
+                .push((blocked.ack, Err(AppendFailure::stopping())));
         }
         for queue in [&mut self.acks_all, &mut self.acks_leader] {
             for parked in std::mem::take(queue) {

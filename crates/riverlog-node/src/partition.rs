@@ -211,9 +211,14 @@ impl State {
         let end = log.log_end_offset();
         for queue in [&mut self.acks_all, &mut self.acks_leader] {
             // Offsets grow along the queue, so what was cut off is at its back.
-            let keep = if all { 0 } else { queue.partition_point(|p| p.next <= end) };
+            let keep = if all {
+                0
+            } else {
+                queue.partition_point(|p| p.next <= end)
+            };
             for parked in queue.drain(keep..) {
-                owed.acks.push((parked.ack, Err(AppendFailure::lost(error))));
+                owed.acks
+                    .push((parked.ack, Err(AppendFailure::lost(error))));
             }
         }
         owed.lost = true;
@@ -224,7 +229,8 @@ impl State {
     pub(crate) fn give_up_waiting(&mut self, error: &DiskError, owed: &mut Owed) {
         for queue in [&mut self.acks_all, &mut self.acks_leader] {
             for parked in std::mem::take(queue) {
-                owed.acks.push((parked.ack, Err(AppendFailure::lost(error))));
+                owed.acks
+                    .push((parked.ack, Err(AppendFailure::lost(error))));
             }
         }
     }

@@ -116,7 +116,11 @@ impl Tables {
         all
     }
 
-    pub(crate) fn find(&self, topic: &TopicRef, partition: i32) -> Result<Arc<Partition>, ErrorCode> {
+    pub(crate) fn find(
+        &self,
+        topic: &TopicRef,
+        partition: i32,
+    ) -> Result<Arc<Partition>, ErrorCode> {
         let maps = self.maps.read();
         let topic = match topic {
             TopicRef::Name(name) => maps
@@ -124,10 +128,7 @@ impl Tables {
                 .get(name)
                 .and_then(|id| maps.topics.get(id))
                 .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?,
-            TopicRef::Id(id) => maps
-                .topics
-                .get(id)
-                .ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
+            TopicRef::Id(id) => maps.topics.get(id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
         };
         topic.partition(partition)
     }

@@ -14,7 +14,7 @@ use riverlog_log::{LogKey, UpkeepDone};
 
 use crate::jobs::Work;
 use crate::node::Node;
-use crate::partition::{Owed, Partition, Role, State};
+use crate::partition::{Owed, Partition, State};
 use crate::timers::Timer;
 
 /// The longest time between two looks: how old a checkpoint may be, and how long a `page-cache` topic stays unsynced.
@@ -99,7 +99,9 @@ impl Node {
     /// Syncs the segments that hold the oldest part of the write-ahead log.
     pub(crate) fn sync_oldest(&self, now: Now) {
         for key in self.volume.wants_sync() {
-            let Some(partition) = self.by_key(key) else { continue };
+            let Some(partition) = self.by_key(key) else {
+                continue;
+            };
             let mut owed = Owed::default();
             partition.state.lock().sync_segments(&mut owed);
             self.settle(&partition, owed, now);
@@ -189,12 +191,5 @@ impl State {
         self.log
             .as_ref()
             .is_some_and(|log| log.log_end_offset() > self.own_position())
-    }
-}
-
-impl Partition {
-    /// Whether clients may see it.
-    pub(crate) fn is_data(&self) -> bool {
-        self.role == Role::Data
     }
 }

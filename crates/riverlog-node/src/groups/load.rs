@@ -79,7 +79,9 @@ pub(crate) fn replay(
         let read = {
             let mut state = partition.state.lock();
             // Deleted meanwhile: nobody wants it any more.
-            let Some(log) = &mut state.log else { return Ok(()) };
+            let Some(log) = &mut state.log else {
+                return Ok(());
+            };
             log.read(at, until, CHUNK)?
         };
         let slices = match read {

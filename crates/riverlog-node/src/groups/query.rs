@@ -71,7 +71,9 @@ impl Node {
         let Some(shards) = self.shards.load_full() else {
             return Ok(None);
         };
-        let shard: &Arc<Shard> = shards.of(group).ok_or(ErrorCode::COORDINATOR_NOT_AVAILABLE)?;
+        let shard: &Arc<Shard> = shards
+            .of(group)
+            .ok_or(ErrorCode::COORDINATOR_NOT_AVAILABLE)?;
         let looked = shard.state.lock().ready().map(|g| g.describe(group));
         if looked.is_err() {
             self.load_shard(shard, now);

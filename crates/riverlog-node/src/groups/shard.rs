@@ -288,7 +288,9 @@ impl Node {
             .is_some_and(|(_, since)| *since + patience < now.mono);
         let image = self.image.load();
         for _ in 0..ROUNDS {
-            let Stage::Ready(groups) = &mut state.stage else { return };
+            let Stage::Ready(groups) = &mut state.stage else {
+                return;
+            };
             if lagging {
                 // Members may well have tried: nobody is expired for what the disk is slow at.
                 groups.hold_sessions(now.mono + patience);
@@ -308,7 +310,9 @@ impl Node {
                 return self.set_shard_timer(state, now.mono + PAUSE, out);
             }
         }
-        let Stage::Ready(groups) = &state.stage else { return };
+        let Stage::Ready(groups) = &state.stage else {
+            return;
+        };
         if let Some(next) = groups.next_deadline() {
             let next = next.max(now.mono + Duration::from_millis(1));
             self.set_shard_timer(state, next, out);
@@ -324,7 +328,9 @@ impl Node {
 
     /// The shard's timer came due.
     pub(crate) fn shard_timer(&self, index: i32, now: Now) {
-        let Some(shard) = self.shard(index) else { return };
+        let Some(shard) = self.shard(index) else {
+            return;
+        };
         let mut out = Outbox::default();
         {
             let mut state = shard.state.lock();
@@ -356,7 +362,9 @@ impl Node {
 
     /// The high watermark of the shard's partition moved.
     pub(crate) fn shard_moved(&self, index: i32, now: Now) {
-        let Some(shard) = self.shard(index) else { return };
+        let Some(shard) = self.shard(index) else {
+            return;
+        };
         let durable = shard.partition.state.lock().high_watermark();
         let mut out = Outbox::default();
         shard.state.lock().release(durable, &mut out);

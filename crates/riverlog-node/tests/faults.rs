@@ -1,0 +1,319 @@
+//! What is acknowledged survives: power cuts at each disk call, full disks, failed syncs.
+
+mod common;
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::*;
+use riverlog_log::Disk;
+use riverlog_log::disk::{CrashDisk, FaultOn, Times};
+use riverlog_node::harness::Harness;
+use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
+
+/// Creates topics, sends, deletes records, makes a topic anew. Returns what was acknowledged: values by offset, the least
+/// start offset, and whether the second topic was.
+fn workload(disk: &CrashDisk) -> (Vec<(i64, String)>, i64, bool) {
+    let mut acknowledged = Vec::new();
+    let mut start = 0;
+    let mut second = false;
+    let Ok(mut host) = Harness::open(Arc::new(disk.clone()) as Arc<dyn Disk>, settings(), 7) else {
+        return (acknowledged, start, second);
+    };
+    if create_result(&mut host, "t", 1, &[("segment.bytes", "2000")]).is_err() {
+        return (acknowledged, start, second);
+    }
+    let to = partition(&host, "t", 0);
+    let value = "v".repeat(300);
+    for i in 0..12 {
+        let (a, b) = (format!("{value}{i}a"), format!("{value}{i}b"));
+        if let Ok(answer) = produce(&mut host, &to, &[&a, &b]) {
+            acknowledged.push((answer.base_offset.0, a));
+            acknowledged.push((answer.base_offset.0 + 1, b));
+        }
+        if i == 8 {
+            let deleted =
+                host.get(|node, now, reply| node.delete_records(&to, Offset(3), now, reply));
+            if let Some(Ok(offset)) = deleted {
+                start = offset.0;
+            }
+            host.advance(Duration::from_secs(2));
+        }
+    }
+    second = create_result(&mut host, "u", 2, &[]).is_ok();
+    if !acknowledged.is_empty() {
+        host.advance(Duration::from_secs(2));
+    }
+    (acknowledged, start, second)
+}
+
+fn check_survivors(
+    disk: &CrashDisk,
+    what: &str,
+    acknowledged: &[(i64, String)],
+    start: i64,
+    second: bool,
+) {
+    let opened = Harness::open(Arc::new(disk.clone()) as Arc<dyn Disk>, settings(), 8);
+    let mut host = opened.unwrap_or_else(|error| panic!("{what}: {error}"));
+    if acknowledged.is_empty() {
+        return;
+    }
+    let all = read_all(&mut host, "t", 0);
+    let first = all.first().map_or(i64::MAX, |(offset, _)| *offset);
+    assert!(
+        first >= start,
+        "{what}: {first} is before the deleted {start}"
+    );
+    for (offset, value) in acknowledged {
+        if *offset >= 3 || start == 0 && first == 0 {
+            assert!(
+                all.contains(&(*offset, value.clone())),
+                "{what}: offset {offset} was acknowledged and is gone"
+            );
+        }
+    }
+    if second {
+        partition(&host, "u", 1);
+    }
+    let to = partition(&host, "t", 0);
+    let next = produce(&mut host, &to, &["after"]).unwrap_or_else(|e| panic!("{what}: {e:?}"));
+    assert_eq!(
+        read_all(&mut host, "t", 0).last(),
+        Some(&(next.base_offset.0, "after".to_owned()))
+    );
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_power_cut_at_every_disk_call() {
+    let calm = CrashDisk::new(1);
+    let (acknowledged, start, second) = workload(&calm);
+    assert_eq!((acknowledged.len(), start, second), (24, 3, true));
+    let counts = calm.counts();
+    let changes = counts.writes + counts.syncs + counts.folder_changes;
+    assert!(changes > 20);
+    for at in 0..=changes {
+        let disk = CrashDisk::new(1);
+        disk.fail_after(at);
+        let (acknowledged, start, second) = workload(&disk);
+        for seed in 0..3 {
+            let what = format!("cut after {at} changes, seed {seed}");
+            check_survivors(&disk.crash(seed), &what, &acknowledged, start, second);
+        }
+        let what = format!("killed after {at} changes");
+        check_survivors(&disk.kill(), &what, &acknowledged, start, second);
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_writes_and_recovers_by_itself() {
+    let disk = CrashDisk::new(1);
+    let mut host = open(&disk);
+    create(&mut host, "t", 1, &[]);
+    create(
+        &mut host,
+        "fill",
+        1,
+        &[("riverlog.durability", "page-cache")],
+    );
+    let to = partition(&host, "t", 0);
+    let fill = partition(&host, "fill", 0);
+    let value = "v".repeat(1_000);
+    let mut stored = Vec::new();
+    for _ in 0..5 {
+        stored.push(produce(&mut host, &to, &[&value]).unwrap().base_offset.0);
+    }
+    let counts = disk.counts();
+    disk.set_capacity(Some(counts.bytes_written + 20_000));
+    let mut refused = 0;
+    for _ in 0..2_000 {
+        match produce(&mut host, &fill, &[&value]) {
+            Ok(_) => {}
+            Err(failure) => {
+                assert_eq!(failure.error, ErrorCode::KAFKA_STORAGE_ERROR);
+                refused += 1;
+                if refused > 3 {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(refused > 3, "the disk became full");
+    // Reads, and questions, go on.
+    assert_eq!(read_all(&mut host, "t", 0).len(), 5);
+    for _ in 0..3 {
+        match produce(&mut host, &to, &[&value]) {
+            Ok(answer) => stored.push(answer.base_offset.0),
+            Err(failure) => assert_eq!(failure.error, ErrorCode::KAFKA_STORAGE_ERROR),
+        }
+    }
+    // It also starts on a full disk.
+    let full = disk.kill();
+    drop(host);
+    let mut host = open(&full);
+    assert!(read_all(&mut host, "t", 0).len() >= stored.len());
+    full.set_capacity(None);
+    host.advance(Duration::from_secs(2));
+    let to = partition(&host, "t", 0);
+    for _ in 0..3 {
+        stored.push(produce(&mut host, &to, &[&value]).unwrap().base_offset.0);
+    }
+    let read: Vec<_> = read_all(&mut host, "t", 0)
+        .iter()
+        .map(|(o, _)| *o)
+        .collect();
+    for offset in stored {
+        assert!(read.contains(&offset));
+    }
+}
+
+#[test]
+fn room_that_comes_back_is_used_without_a_restart() {
+    let disk = CrashDisk::new(1);
+    let mut host = open(&disk);
+    create(&mut host, "t", 1, &[]);
+    let to = partition(&host, "t", 0);
+    let value = "v".repeat(1_000);
+    produce(&mut host, &to, &[&value]).unwrap();
+    disk.fail(
+        FaultOn::Write,
+        Times::Forever,
+        ErrorKind::StorageFull,
+        |_| true,
+    );
+    for _ in 0..3 {
+        let failure = produce(&mut host, &to, &[&value]).unwrap_err();
+        assert_eq!(failure.error, ErrorCode::KAFKA_STORAGE_ERROR);
+        host.advance(Duration::from_millis(300));
+    }
+    assert_eq!(read_all(&mut host, "t", 0)[0].0, 0);
+    disk.heal();
+    host.advance(Duration::from_secs(1));
+    let answer = produce(&mut host, &to, &["after"]).unwrap();
+    let all = read_all(&mut host, "t", 0);
+    assert_eq!(
+        all.last(),
+        Some(&(answer.base_offset.0, "after".to_owned()))
+    );
+    let mut host = open(&disk.crash(5));
+    let after = read_all(&mut host, "t", 0);
+    assert_eq!(after, all);
+}
+
+#[test]
+fn a_failed_sync_fences_the_partition_and_reads_go_on() {
+    let disk = CrashDisk::new(1);
+    let mut host = open(&disk);
+    create(&mut host, "t", 1, &[]);
+    let to = partition(&host, "t", 0);
+    produce(&mut host, &to, &["a"]).unwrap();
+    disk.fail(FaultOn::Sync, Times::Forever, ErrorKind::Other, |_| true);
+    let failure = produce(&mut host, &to, &["b"]).unwrap_err();
+    assert_eq!(failure.error, ErrorCode::KAFKA_STORAGE_ERROR);
+    disk.heal();
+    // Healed or not: what failed once isn't trusted again.
+    let failure = produce(&mut host, &to, &["c"]).unwrap_err();
+    assert_eq!(failure.error, ErrorCode::KAFKA_STORAGE_ERROR);
+    assert_eq!(read_all(&mut host, "t", 0), [(0, "a".to_owned())]);
+    let described = host.node().describe_partition(&to);
+    assert!(described.failed.is_some());
+    assert_eq!(described.high_watermark, Offset(1));
+    let failed = host
+        .node()
+        .metrics()
+        .into_iter()
+        .find(|m| m.name == "disk_failed");
+    assert_eq!(failed.map(|m| m.value), Some(1.0));
+    assert!(create_result(&mut host, "u", 1, &[]).is_err());
+    drop(host);
+    let mut host = open(&disk.crash(4));
+    assert_eq!(read_all(&mut host, "t", 0)[0], (0, "a".to_owned()));
+    let to = partition(&host, "t", 0);
+    produce(&mut host, &to, &["d"]).unwrap();
+}
+
+#[test]
+fn idempotence_survives_a_power_cut() {
+    let disk = CrashDisk::new(1);
+    let mut host = open(&disk);
+    create(&mut host, "t", 1, &[]);
+    let to = partition(&host, "t", 0);
+    let (id, _) = host
+        .get(|node, now, reply| node.init_producer(now, reply))
+        .unwrap()
+        .unwrap();
+    for sequence in 0..3 {
+        let sent = send(&host, &to, idempotent(&host, id, sequence, &["x"]), -1);
+        host.run();
+        sent.take().unwrap().unwrap();
+    }
+    let disk = disk.crash(9);
+    let mut host = open(&disk);
+    let to = partition(&host, "t", 0);
+    let again = send(&host, &to, idempotent(&host, id, 2, &["x"]), -1);
+    host.run();
+    let again = again.take().unwrap().unwrap();
+    assert!(again.duplicate);
+    assert_eq!(again.base_offset, Offset(2));
+    let next = send(&host, &to, idempotent(&host, id, 3, &["y"]), -1);
+    host.run();
+    assert_eq!(next.take().unwrap().unwrap().base_offset, Offset(3));
+    let gap = send(&host, &to, idempotent(&host, id, 9, &["z"]), -1);
+    host.run();
+    assert_eq!(
+        gap.take().unwrap().unwrap_err().error,
+        ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER
+    );
+}
+
+#[test]
+fn each_start_takes_a_new_leader_epoch_and_fences_the_old_one() {
+    let mut disk = CrashDisk::new(1);
+    let mut host = open(&disk);
+    create(&mut host, "t", 1, &[]);
+    for epoch in 0..4 {
+        let to = partition(&host, "t", 0);
+        let described = host.node().describe_partition(&to);
+        assert_eq!(described.leader_epoch, LeaderEpoch(epoch));
+        produce(&mut host, &to, &["x"]).unwrap();
+        let mut ask = ask_from("t", 0, 0);
+        ask.current_leader_epoch = LeaderEpoch(epoch - 1);
+        if epoch > 0 {
+            let answer = fetch(&mut host, fetch_command(vec![ask], 0));
+            assert_eq!(answer.partitions[0].error, ErrorCode::FENCED_LEADER_EPOCH);
+        }
+        disk = if epoch % 2 == 0 {
+            disk.kill()
+        } else {
+            disk.crash(1)
+        };
+        host = open(&disk);
+    }
+    // KIP-595: a reader whose last epoch ended before its position has diverged.
+    let mut ask = ask_from("t", 0, 3);
+    ask.last_fetched_epoch = LeaderEpoch(0);
+    let answer = fetch(&mut host, fetch_command(vec![ask], 0));
+    assert_eq!(
+        answer.partitions[0].diverging_epoch,
+        Some((LeaderEpoch(0), Offset(1)))
+    );
+}
+
+#[test]
+fn damage_on_the_disk_is_an_error_of_that_range() {
+    let disk = CrashDisk::new(1);
+    let mut host = open(&disk);
+    let id = create(&mut host, "t", 1, &[]);
+    let to = partition(&host, "t", 0);
+    for i in 0..3 {
+        produce(&mut host, &to, &[&format!("{i}{}", "v".repeat(500))]).unwrap();
+    }
+    host.close().unwrap();
+    let path = format!("{id}/0/00000000000000000000.log");
+    disk.flip(&path, 100, 0xff).unwrap();
+    let mut host = open(&disk);
+    let answer = fetch(&mut host, fetch_command(vec![ask_from("t", 0, 0)], 0));
+    assert_eq!(answer.partitions[0].error, ErrorCode::CORRUPT_MESSAGE);
+    assert_eq!(answer.partitions[0].high_watermark, Offset(-1));
+}

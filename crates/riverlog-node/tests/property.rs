@@ -1,0 +1,273 @@
+//! Random commands, jobs in random order, power cuts: every reply comes exactly once, nothing acknowledged is lost.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use common::*;
+use proptest::prelude::*;
+use riverlog_core::groups::{CommittedOffset, GroupAnswer, GroupCommand, TopicPartition};
+use riverlog_core::metadata::{AdminCommand, NewTopic, TopicRef};
+use riverlog_log::disk::{CrashDisk, Random};
+use riverlog_node::harness::{Answer, Harness};
+use riverlog_node::{FetchAnswer, Isolation, OffsetAnswer, OffsetQuery};
+use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
+
+/// Answers that are owed, of all kinds.
+#[derive(Default)]
+struct Owed {
+    appends: Vec<(usize, String, Answer<Appended>)>,
+    fetches: Vec<(usize, i64, Answer<FetchAnswer>)>,
+    offsets: Vec<Answer<OffsetAnswer>>,
+    groups: Vec<Answer<GroupAnswer>>,
+    deletes: Vec<(usize, Answer<Result<Offset, ErrorCode>>)>,
+    admin: Vec<Answer<Result<riverlog_core::metadata::AdminAnswer, ErrorCode>>>,
+}
+
+impl Owed {
+    fn open(&self) -> usize {
+        self.appends.len()
+            + self.fetches.len()
+            + self.offsets.len()
+            + self.groups.len()
+            + self.deletes.len()
+            + self.admin.len()
+    }
+
+    /// Takes what has come; checks it against what is known.
+    fn collect(&mut self, model: &mut Model) {
+        self.appends.retain(|(topic, value, answer)| {
+            assert!(!answer.is_lost(), "an append was never answered");
+            let Some(result) = answer.take() else {
+                return true;
+            };
+            if let Ok(appended) = result {
+                let before = model
+                    .acknowledged
+                    .insert((*topic, appended.base_offset.0), value.clone());
+                assert!(
+                    before.is_none_or(|b| b == *value),
+                    "two values at one offset"
+                );
+            }
+            false
+        });
+        self.fetches.retain(|(topic, from, answer)| {
+            assert!(!answer.is_lost(), "a fetch was never answered");
+            let Some(result) = answer.take() else {
+                return true;
+            };
+            if result.partitions[0].error == ErrorCode::NONE {
+                let mut next = None;
+                for (offset, value) in values(result, 0) {
+                    assert!(next.is_none_or(|n| n == offset), "a gap");
+                    next = Some(offset + 1);
+                    if offset >= *from {
+                        let seen = model.seen.insert((*topic, offset), value.clone());
+                        assert!(seen.is_none_or(|s| s == value), "offset {offset} changed");
+                    }
+                }
+            }
+            false
+        });
+        self.deletes.retain(|(topic, answer)| {
+            assert!(!answer.is_lost(), "a deletion was never answered");
+            let Some(result) = answer.take() else {
+                return true;
+            };
+            if let Ok(start) = result {
+                let known = model.starts.entry(*topic).or_insert(0);
+                *known = start.0.max(*known);
+            }
+            false
+        });
+        fn pending<T: Send + 'static>(list: &mut Vec<Answer<T>>) {
+            list.retain(|answer| {
+                assert!(!answer.is_lost(), "a command was never answered");
+                answer.take().is_none()
+            });
+        }
+        pending(&mut self.offsets);
+        pending(&mut self.groups);
+        pending(&mut self.admin);
+    }
+}
+
+/// What must be true from now on. Topics are numbered by their creation, since names come again.
+#[derive(Default)]
+struct Model {
+    acknowledged: BTreeMap<(usize, i64), String>,
+    seen: BTreeMap<(usize, i64), String>,
+    starts: BTreeMap<usize, i64>,
+}
+
+const TOPICS: [&str; 2] = ["sync", "other"];
+
+fn run(seed: u64, steps: usize) {
+    let mut random = Random::new(seed);
+    let mut disk = CrashDisk::new(seed);
+    let mut host = open(&disk);
+    let mut model = Model::default();
+    let mut owed = Owed::default();
+    for (name, config) in TOPICS.iter().zip(["10000000", "2000"]) {
+        create(&mut host, name, 1, &[("segment.bytes", config)]);
+    }
+    let mut written = 0;
+    for _ in 0..steps {
+        let topic = random.below(2) as usize;
+        let name = TOPICS[topic];
+        match random.below(100) {
+            0..30 => {
+                written += 1;
+                let value = format!("{seed}-{written}");
+                let to = partition(&host, name, 0);
+                let acks = [-1, -1, 1][random.below(3) as usize];
+                let sent = send(&host, &to, batch(&host, &[&value]), acks);
+                owed.appends.push((topic, value, sent));
+            }
+            30..50 => {
+                let end = {
+                    let at = partition(&host, name, 0);
+                    host.node().describe_partition(&at).log_end_offset.0
+                };
+                let from = random.below(end as u64 + 1) as i64;
+                let command = fetch_command(vec![ask_from(name, 0, from)], random.below(500));
+                let fetched = host.ask(|node, now, reply| node.fetch(command, now, reply));
+                owed.fetches.push((topic, from, fetched));
+            }
+            50..54 => {
+                let to = partition(&host, name, 0);
+                let high = host.node().describe_partition(&to).high_watermark.0;
+                let before = Offset(random.below(high as u64 + 1) as i64);
+                let deleted =
+                    host.ask(|node, now, reply| node.delete_records(&to, before, now, reply));
+                owed.deletes.push((topic, deleted));
+            }
+            54..58 => {
+                let to = partition(&host, name, 0);
+                let query = OffsetQuery::AtTime(host.now().wall_ms);
+                owed.offsets.push(host.ask(|node, _, reply| {
+                    let isolation = Isolation::ReadUncommitted;
+                    node.offset(&to, query, isolation, LeaderEpoch(-1), reply);
+                }));
+            }
+            58..66 => {
+                let at = TopicPartition {
+                    topic: name.to_owned(),
+                    id: TopicId::ZERO,
+                    partition: 0,
+                };
+                let offset = CommittedOffset {
+                    offset: Offset(1),
+                    leader_epoch: LeaderEpoch(-1),
+                    metadata: String::new(),
+                    commit_timestamp: 0,
+                    expire_timestamp: None,
+                };
+                let command = GroupCommand::Commit {
+                    group: format!("g{}", random.below(5)),
+                    generation: Generation(-1),
+                    member: String::new(),
+                    instance: None,
+                    offsets: vec![(at, offset)],
+                    version: 8,
+                };
+                owed.groups
+                    .push(host.ask(|node, now, reply| node.group(command, now, reply)));
+            }
+            66..69 => {
+                let name = format!("x{}", random.below(3));
+                let command = if random.chance(1, 2) {
+                    AdminCommand::CreateTopics {
+                        topics: vec![NewTopic {
+                            name,
+                            partitions: 2,
+                            replication_factor: -1,
+                            id: TopicId(host.node().random().to_be_bytes()),
+                            ..NewTopic::default()
+                        }],
+                        validate_only: false,
+                    }
+                } else {
+                    AdminCommand::DeleteTopics {
+                        topics: vec![TopicRef::Name(name)],
+                    }
+                };
+                owed.admin
+                    .push(host.ask(|node, now, reply| node.admin(command, now, reply)));
+            }
+            69..90 => {
+                let waiting = host.jobs().len() as u64;
+                if waiting > 0 {
+                    host.run_job(random.below(waiting) as usize);
+                }
+            }
+            90..98 => host.advance(Duration::from_millis(random.below(400))),
+            _ => {
+                owed.collect(&mut model);
+                disk = if random.chance(1, 2) {
+                    let after = disk.crash(random.next_u64());
+                    disk.power_off();
+                    after
+                } else {
+                    disk.kill()
+                };
+                // The dead node's replies are dropped with it.
+                owed = Owed::default();
+                drop(host);
+                host = open(&disk);
+                check(&mut host, &mut model);
+            }
+        }
+        owed.collect(&mut model);
+    }
+    // Everyone is answered once time has passed, whatever they waited for.
+    host.advance(Duration::from_secs(60));
+    owed.collect(&mut model);
+    assert_eq!(owed.open(), 0, "somebody still waits");
+    check(&mut host, &mut model);
+    let parked = host.node().metrics().into_iter();
+    for metric in parked.filter(|m| ["parked", "append_bytes_held"].contains(&m.name)) {
+        assert_eq!(metric.value, 0.0, "{}", metric.name);
+    }
+}
+
+fn check(host: &mut Harness, model: &mut Model) {
+    for (topic, name) in TOPICS.iter().enumerate() {
+        let all: BTreeMap<i64, String> = read_all(host, name, 0).into_iter().collect();
+        let here = partition(host, name, 0);
+        let start = host.node().describe_partition(&here).log_start_offset.0;
+        let least = model.starts.get(&topic).copied().unwrap_or(0);
+        assert!(start >= least, "the start went back");
+        for known in [&model.acknowledged, &model.seen] {
+            for ((_, offset), value) in known.range((topic, start)..(topic + 1, 0)) {
+                assert_eq!(all.get(offset), Some(value), "{name} offset {offset}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #[test]
+    fn every_reply_comes_once_and_nothing_acknowledged_is_lost(seed in any::<u64>()) {
+        run(seed, 300);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let trace = |seed| {
+        let disk = CrashDisk::new(seed);
+        let mut host = open(&disk);
+        create(&mut host, "t", 3, &[]);
+        for i in 0..20 {
+            let to = partition(&host, "t", i % 3);
+            produce(&mut host, &to, &["x"]).unwrap();
+        }
+        host.advance(Duration::from_secs(5));
+        (disk.counts(), host.node().metrics())
+    };
+    assert_eq!(trace(3), trace(3));
+}
