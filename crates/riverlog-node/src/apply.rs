@@ -15,7 +15,6 @@ use riverlog_log::{LogKey, LogSettings};
 use riverlog_wire::{LeaderEpoch, PartitionIndex, TopicId};
 
 use crate::groups::OFFSETS_TOPIC;
-use crate::jobs::Work;
 use crate::node::Node;
 use crate::partition::{Owed, Partition, Role, State, min_isr, position, retention_records};
 use crate::tables::{Slot, Topic};
@@ -205,12 +204,6 @@ impl Node {
             }
             self.settle(&partition, owed, now);
         }
-    }
-
-    /// Removes the files of a deleted partition.
-    pub(crate) fn remove_files(&self, key: LogKey) {
-        self.jobs.push(Work::Remove(self.volume.clone(), key));
-        self.host.jobs_ready();
     }
 
     fn count_bounded(&self, before: Option<&TopicConfig>, after: Option<&TopicConfig>) {

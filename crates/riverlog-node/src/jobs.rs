@@ -23,6 +23,9 @@ use crate::timers::Timer;
 /// How long after a full disk the next attempt comes.
 const RETRY: Duration = Duration::from_millis(250);
 
+/// The write-ahead log gets its upkeep after each such part of it was used.
+const WAL_PARTS: u64 = 16;
+
 /// Which jobs may hold each other up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
@@ -50,7 +53,9 @@ pub(crate) enum Work {
     Load(Box<ShardLoad>),
     Upkeep(Arc<Partition>, Upkeep),
     Checkpoint(Arc<Volume>),
-    Remove(Arc<Volume>, LogKey),
+    /// Upkeep of the write-ahead log.
+    Volume(Arc<Volume>),
+    Remove(Arc<Volume>, Vec<LogKey>),
 }
 
 enum Done {
@@ -61,7 +66,8 @@ enum Done {
     Load(Box<ShardLoaded>),
     Upkeep(Arc<Partition>, UpkeepDone),
     Checkpoint(Result<(), DiskError>),
-    Remove(Arc<Volume>, LogKey, Result<(), DiskError>),
+    Volume(Result<(), DiskError>),
+    Remove(Vec<LogKey>, Result<(), DiskError>),
 }
 
 impl Job {
@@ -71,7 +77,9 @@ impl Job {
             Work::Flush(..) => Lane::Flush,
             Work::Write(..) => Lane::Write,
             Work::Read(_) | Work::Time(_) | Work::Load(_) => Lane::Read,
-            Work::Upkeep(..) | Work::Checkpoint(_) | Work::Remove(..) => Lane::Upkeep,
+            Work::Upkeep(..) | Work::Checkpoint(_) | Work::Volume(_) | Work::Remove(..) => {
+                Lane::Upkeep
+            }
         }
     }
 
@@ -85,9 +93,16 @@ impl Job {
             Work::Load(load) => Done::Load(Box::new(load.run())),
             Work::Upkeep(partition, upkeep) => Done::Upkeep(partition, upkeep.run()),
             Work::Checkpoint(volume) => Done::Checkpoint(volume.checkpoint(false)),
-            Work::Remove(volume, key) => {
-                let result = volume.delete_log(key);
-                Done::Remove(volume, key, result)
+            Work::Volume(volume) => Done::Volume(loop {
+                match volume.upkeep() {
+                    Ok(true) => {}
+                    Ok(false) => break Ok(()),
+                    Err(error) => break Err(error),
+                }
+            }),
+            Work::Remove(volume, keys) => {
+                let result = volume.delete_logs(&keys);
+                Done::Remove(keys, result)
             }
         })
     }
@@ -101,6 +116,7 @@ impl Job {
             Work::Load(_) => "load of groups",
             Work::Upkeep(..) => "segment upkeep",
             Work::Checkpoint(_) => "checkpoint",
+            Work::Volume(_) => "upkeep of the write-ahead log",
             Work::Remove(..) => "removal",
         }
     }
@@ -127,6 +143,10 @@ pub(crate) struct Jobs {
     /// A group commit is out; the next group forms meanwhile.
     out: AtomicBool,
     flush: Mutex<FlushState>,
+    /// Logs of deleted partitions.
+    removals: Mutex<Vec<LogKey>>,
+    /// Those whose removal failed.
+    not_removed: Mutex<Vec<LogKey>>,
 }
 
 #[derive(Default)]
@@ -135,6 +155,10 @@ struct FlushState {
     taken: u64,
     /// When the one that is out was handed out.
     since: Duration,
+    /// Bytes handed out since the last upkeep of the write-ahead log.
+    bytes: u64,
+    /// That upkeep is out.
+    upkeep: bool,
     /// Wait until a group commit of that number, or a later one, is done.
     waiting: Vec<(u64, Offset, Reply<Result<Offset, ErrorCode>>)>,
 }
@@ -149,6 +173,10 @@ impl Node {
     pub(crate) fn jobs_to_run(&self) -> Vec<Job> {
         let mut jobs = Vec::new();
         self.take_flush(&mut jobs);
+        let removals = std::mem::take(&mut *self.jobs.removals.lock());
+        if !removals.is_empty() {
+            jobs.push(Job(Work::Remove(self.volume.clone(), removals)));
+        }
         jobs.extend(self.jobs.queue.lock().drain(..).map(Job));
         jobs
     }
@@ -158,18 +186,25 @@ impl Node {
         if self.jobs.out.load(Ordering::SeqCst) || !self.jobs.wanted.swap(false, Ordering::SeqCst) {
             return;
         }
+        let queued = self.volume.queued_bytes() as u64;
         if let Some(flush) = self.volume.take_flush() {
             state.taken += 1;
             state.since = self.latest();
+            state.bytes += queued;
             self.jobs.out.store(true, Ordering::SeqCst);
             jobs.push(Job(Work::Flush(state.taken, flush)));
+            return;
+        }
+        let failed = self.failure.lock().is_some();
+        if !failed && self.volume.queued_bytes() > 0 {
+            // The write-ahead log is full. The syncs of segments that make room in it want a group commit when they
+            // are done.
             return;
         }
         // Nothing is queued and nothing is out: whatever was submitted is durable, or never will be.
         self.disk_full.store(false, Ordering::Relaxed);
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        let failed = self.failure.lock().is_some();
         for (_, offset, reply) in waiting {
             reply.send(if failed {
                 Err(ErrorCode::KAFKA_STORAGE_ERROR)
@@ -214,14 +249,54 @@ impl Node {
                     self.metrics.upkeep_failures.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            Done::Remove(volume, key, result) => {
+            Done::Volume(result) => {
                 if result.is_err() {
-                    // The files stay until the next start, which removes what no topic owns.
                     self.metrics.upkeep_failures.fetch_add(1, Ordering::Relaxed);
                 }
-                drop((volume, key));
+                self.jobs.flush.lock().upkeep = false;
+                self.sync_oldest(now);
+                self.want_flush();
+            }
+            Done::Remove(keys, result) => {
+                if result.is_err() {
+                    self.metrics.upkeep_failures.fetch_add(1, Ordering::Relaxed);
+                    // The next look tries again; so would the next start.
+                    self.jobs.not_removed.lock().extend(keys);
+                }
+                // Removing has a group commit of its own, and may have made other entries durable with it.
+                self.want_flush();
             }
         }
+    }
+
+    /// Removes the files of a deleted partition; those of one topic go together.
+    pub(crate) fn remove_files(&self, key: LogKey) {
+        self.jobs.removals.lock().push(key);
+        self.host.jobs_ready();
+    }
+
+    /// Tries again what could not be removed.
+    pub(crate) fn remove_again(&self) {
+        let keys = std::mem::take(&mut *self.jobs.not_removed.lock());
+        if !keys.is_empty() {
+            self.jobs.removals.lock().extend(keys);
+            self.host.jobs_ready();
+        }
+    }
+
+    /// Hands out the upkeep of the write-ahead log after a part of it was used, and at the start.
+    pub(crate) fn upkeep_of_wal(&self, always: bool) {
+        {
+            let (_, capacity) = self.volume.wal_bytes();
+            let mut state = self.jobs.flush.lock();
+            if state.upkeep || !(always || state.bytes >= capacity / WAL_PARTS) {
+                return;
+            }
+            state.upkeep = true;
+            state.bytes = 0;
+        }
+        self.jobs.push(Work::Volume(self.volume.clone()));
+        self.host.jobs_ready();
     }
 
     fn flush_done(&self, number: u64, done: FlushDone, now: Now) {
@@ -262,6 +337,7 @@ impl Node {
             Some(error) => self.flush_failed(&error, now),
         }
         self.sync_oldest(now);
+        self.upkeep_of_wal(false);
     }
 
     fn release_flushed(&self, number: u64, result: Result<(), ErrorCode>) {

@@ -54,6 +54,7 @@ pub(crate) fn open(
     }
     node.volume.recovered()?;
     node.register(now);
+    node.upkeep_of_wal(true);
     node.run_all_jobs(now);
     node.arm_upkeep(now);
     Ok(node)

@@ -71,6 +71,7 @@ impl Node {
             self.jobs.push(Work::Checkpoint(self.volume.clone()));
             self.host.jobs_ready();
         }
+        self.remove_again();
         self.snapshot_metadata(now);
         self.arm_upkeep(now);
     }
@@ -126,8 +127,11 @@ impl Node {
             }
         }
         self.settle(partition, owed, now);
-        // A group commit may have waited for the part of the write-ahead log that this made free.
+        // A group commit may have waited for the part of the write-ahead log that this made free, perhaps with the
+        // help of a checkpoint.
         self.want_flush();
+        let (used, capacity) = self.volume.wal_bytes();
+        self.upkeep_of_wal(used > capacity / 2);
     }
 }
 
