@@ -200,10 +200,16 @@ impl Node {
             if let Some(log) = &mut state.log {
                 let result = log.write_done(written);
                 state.moved(&mut owed);
-                if let Err(error) = result {
-                    self.metrics.write_failures.fetch_add(1, Ordering::Relaxed);
-                    state.cut_back();
-                    state.fail(&error, &mut owed);
+                match result {
+                    Err(error) => {
+                        self.metrics.write_failures.fetch_add(1, Ordering::Relaxed);
+                        state.cut_back();
+                        state.fail(&error, &mut owed);
+                        // That they are gone is an entry of its own.
+                        owed.flush = true;
+                    }
+                    Ok(()) if state.upkeep.catching_up => state.sync_segments(&mut owed),
+                    Ok(()) => {}
                 }
             }
             state.take_write()

@@ -185,8 +185,8 @@ impl Node {
                 .lock()
                 .configure(&config, settings.clone(), now, &mut owed);
             self.settle(&partition, owed, now);
-            self.look_after(&partition, now);
         }
+        self.look_after(&here.here(), now);
     }
 
     fn remove_topic(&self, id: TopicId, now: Now) {
@@ -295,6 +295,7 @@ impl State {
             }
             if config.sync {
                 // What was written before this counts again once it is synced.
+                self.upkeep.catching_up = true;
                 self.sync_segments(owed);
             }
         }

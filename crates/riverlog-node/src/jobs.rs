@@ -52,6 +52,8 @@ pub(crate) enum Work {
     Time(Box<TimeLookup>),
     Load(Box<ShardLoad>),
     Upkeep(Arc<Partition>, Upkeep),
+    /// Retention and expiry, as of a time.
+    Look(Vec<Arc<Partition>>, Now),
     Checkpoint(Arc<Volume>),
     /// Upkeep of the write-ahead log.
     Volume(Arc<Volume>),
@@ -65,6 +67,7 @@ enum Done {
     Time(Box<TimeFound>),
     Load(Box<ShardLoaded>),
     Upkeep(Arc<Partition>, UpkeepDone),
+    Look(Vec<(Arc<Partition>, Owed)>),
     Checkpoint(Result<(), DiskError>),
     Volume(Result<(), DiskError>),
     Remove(Vec<LogKey>, Result<(), DiskError>),
@@ -77,9 +80,11 @@ impl Job {
             Work::Flush(..) => Lane::Flush,
             Work::Write(..) => Lane::Write,
             Work::Read(_) | Work::Time(_) | Work::Load(_) => Lane::Read,
-            Work::Upkeep(..) | Work::Checkpoint(_) | Work::Volume(_) | Work::Remove(..) => {
-                Lane::Upkeep
-            }
+            Work::Upkeep(..)
+            | Work::Look(..)
+            | Work::Checkpoint(_)
+            | Work::Volume(_)
+            | Work::Remove(..) => Lane::Upkeep,
         }
     }
 
@@ -92,6 +97,14 @@ impl Job {
             Work::Time(lookup) => Done::Time(Box::new(lookup.run())),
             Work::Load(load) => Done::Load(Box::new(load.run())),
             Work::Upkeep(partition, upkeep) => Done::Upkeep(partition, upkeep.run()),
+            Work::Look(partitions, now) => {
+                let look = |partition: Arc<Partition>| {
+                    let mut owed = Owed::default();
+                    partition.state.lock().look_after(now, &mut owed);
+                    (partition, owed)
+                };
+                Done::Look(partitions.into_iter().map(look).collect())
+            }
             Work::Checkpoint(volume) => Done::Checkpoint(volume.checkpoint(false)),
             Work::Volume(volume) => Done::Volume(loop {
                 match volume.upkeep() {
@@ -115,6 +128,7 @@ impl Job {
             Work::Time(_) => "look-up by time",
             Work::Load(_) => "load of groups",
             Work::Upkeep(..) => "segment upkeep",
+            Work::Look(..) => "retention",
             Work::Checkpoint(_) => "checkpoint",
             Work::Volume(_) => "upkeep of the write-ahead log",
             Work::Remove(..) => "removal",
@@ -244,6 +258,7 @@ impl Node {
             Done::Time(found) => found.send(),
             Done::Load(loaded) => self.shard_loaded(*loaded, now),
             Done::Upkeep(partition, done) => self.upkeep_done(&partition, done, now),
+            Done::Look(done) => self.looked(done, now),
             Done::Checkpoint(result) => {
                 if result.is_err() {
                     self.metrics.upkeep_failures.fetch_add(1, Ordering::Relaxed);

@@ -434,7 +434,7 @@ impl Node {
             self.drain(partition, write, now);
         }
         if owed.retain {
-            self.look_after(partition, now);
+            self.look_after(std::slice::from_ref(partition), now);
         }
         if owed.remove {
             self.remove_files(partition.key);

@@ -86,6 +86,11 @@ pub(crate) struct UpkeepState {
     pub(crate) out: u8,
     /// A sync of the segments was asked for while other upkeep ran.
     pub(crate) sync_wanted: bool,
+    /// In the queue of partitions to be looked after.
+    pub(crate) looked_for: bool,
+    /// Became a `sync` topic a while ago: until its segments hold everything, what is appended doesn't go through the
+    /// write-ahead log, and is made durable by syncs of the segments.
+    pub(crate) catching_up: bool,
 }
 
 /// An append that waits for its answer.

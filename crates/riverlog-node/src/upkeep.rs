@@ -3,7 +3,7 @@
 //! Nothing here looks at all partitions. Those that were appended to since the last look are in a list; those whose oldest segment or
 //! producer expires at a known time are in a queue by that time. A hundred thousand idle partitions cost nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,12 +20,23 @@ use crate::timers::Timer;
 /// The longest time between two looks: how old a checkpoint may be, and how long a `page-cache` topic stays unsynced.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// Partitions that one job looks after.
+const LOOKS: usize = 256;
+
 #[derive(Default)]
 pub(crate) struct UpkeepQueue {
     /// Appended to since the last look, in order of their first append.
     dirty: Mutex<Vec<Arc<Partition>>>,
     /// By the wall clock at which there is something to do without an append.
     expiry: Mutex<BTreeMap<(i64, LogKey), Arc<Partition>>>,
+    looks: Mutex<Looks>,
+}
+
+/// Partitions to look after, a few at a time.
+#[derive(Default)]
+struct Looks {
+    queue: VecDeque<Arc<Partition>>,
+    out: bool,
 }
 
 impl UpkeepQueue {
@@ -64,9 +75,7 @@ impl Node {
             let later = expiry.split_off(&(now.wall_ms.saturating_add(1), MIN_KEY));
             partitions.extend(std::mem::replace(&mut *expiry, later).into_values());
         }
-        for partition in &partitions {
-            self.look_after(partition, now);
-        }
+        self.look_after(&partitions, now);
         if written {
             self.jobs.push(Work::Checkpoint(self.volume.clone()));
             self.host.jobs_ready();
@@ -84,17 +93,47 @@ impl Node {
         }
     }
 
-    /// Retention and expiry of one partition.
-    pub(crate) fn look_after(&self, partition: &Arc<Partition>, now: Now) {
-        let mut owed = Owed::default();
+    /// Retention and expiry of some partitions. A job does it: a log that has slept since a clean start reads its folder.
+    pub(crate) fn look_after(&self, partitions: &[Arc<Partition>], now: Now) {
         {
-            let mut state = partition.state.lock();
-            state.look_after(now, &mut owed);
-            let next = state.next_look(self.producer_expiration_ms, now);
-            self.upkeep.schedule(partition, &mut state, next);
-            state.unblock(now, &mut owed);
+            let mut looks = self.upkeep.looks.lock();
+            for partition in partitions {
+                if !std::mem::replace(&mut partition.state.lock().upkeep.looked_for, true) {
+                    looks.queue.push_back(partition.clone());
+                }
+            }
         }
-        self.settle(partition, owed, now);
+        self.next_looks(now);
+    }
+
+    fn next_looks(&self, now: Now) {
+        let some: Vec<_> = {
+            let mut looks = self.upkeep.looks.lock();
+            if looks.out || looks.queue.is_empty() {
+                return;
+            }
+            looks.out = true;
+            let some = looks.queue.len().min(LOOKS);
+            looks.queue.drain(..some).collect()
+        };
+        self.jobs.push(Work::Look(some, now));
+        self.host.jobs_ready();
+    }
+
+    /// Partitions were looked after.
+    pub(crate) fn looked(&self, done: Vec<(Arc<Partition>, Owed)>, now: Now) {
+        self.upkeep.looks.lock().out = false;
+        self.next_looks(now);
+        for (partition, mut owed) in done {
+            {
+                let mut state = partition.state.lock();
+                state.upkeep.looked_for = false;
+                let next = state.next_look(self.producer_expiration_ms, now);
+                self.upkeep.schedule(&partition, &mut state, next);
+                state.unblock(now, &mut owed);
+            }
+            self.settle(&partition, owed, now);
+        }
     }
 
     /// Syncs the segments that hold the oldest part of the write-ahead log.
@@ -117,12 +156,23 @@ impl Node {
             state.upkeep.running = false;
             if let Some(log) = &mut state.log {
                 let result = log.upkeep_done(done);
+                let failed = log.failed().is_some();
                 state.moved(&mut owed);
-                if let Err(error) = result {
-                    self.metrics.upkeep_failures.fetch_add(1, Ordering::Relaxed);
-                    state.fail(&error, &mut owed);
-                } else if std::mem::take(&mut state.upkeep.sync_wanted) {
-                    state.sync_segments(&mut owed);
+                match result {
+                    Err(error) => {
+                        self.metrics.upkeep_failures.fetch_add(1, Ordering::Relaxed);
+                        // A full disk: nothing is lost, and it is tried again at the next look.
+                        if failed {
+                            state.fail(&error, &mut owed);
+                        }
+                    }
+                    Ok(()) => {
+                        let wanted = std::mem::take(&mut state.upkeep.sync_wanted);
+                        state.upkeep.catching_up &= state.own_behind();
+                        if wanted || state.upkeep.catching_up {
+                            state.sync_segments(&mut owed);
+                        }
+                    }
                 }
             }
         }
@@ -141,7 +191,7 @@ const MIN_KEY: LogKey = LogKey {
 };
 
 impl State {
-    fn look_after(&mut self, now: Now, owed: &mut Owed) {
+    pub(crate) fn look_after(&mut self, now: Now, owed: &mut Owed) {
         let high_watermark = self.high_watermark();
         let Some(log) = &mut self.log else { return };
         log.expire_producers(now.wall_ms);

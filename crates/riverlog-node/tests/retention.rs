@@ -105,6 +105,7 @@ fn a_lowered_retention_takes_effect_at_once() {
         node.fetch(fetch_command(vec![ask_from("t", 0, 8)], 60_000), now, reply);
     });
     set(&mut host, "t", "riverlog.retention.records", "3");
+    host.run();
     assert_eq!(start_of(&host, "t"), 5);
     assert!(!waiting.is_ready(), "its position is still there");
 }
