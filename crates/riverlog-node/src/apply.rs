@@ -17,7 +17,7 @@ use riverlog_wire::{LeaderEpoch, PartitionIndex, TopicId};
 use crate::groups::OFFSETS_TOPIC;
 use crate::node::Node;
 use crate::partition::{Owed, Partition, Role, State, min_isr, position, retention_records};
-use crate::tables::{Slot, Topic};
+use crate::tables::{Slot, Topic, TopicInfo};
 
 impl Node {
     /// Makes an image the current one. Partitions are there before the image names them, and gone after it has forgotten them.
@@ -92,12 +92,9 @@ impl Node {
         let here = here.unwrap_or_else(|| {
             let config = TopicConfig::new(&image.configs, node_configs);
             self.count_bounded(None, Some(&config));
-            Arc::new(Topic::new(
-                image.id,
-                image.name.clone(),
-                image.internal,
-                config,
-            ))
+            let name = image.name.clone();
+            let info = TopicInfo::new(image.id, name, image.internal, config);
+            Arc::new(Topic::new(info))
         });
         {
             let mut slots = here.partitions.write();
@@ -107,7 +104,7 @@ impl Node {
                 if let Some(Slot::Here(open)) = slots.get(at) {
                     open.state.lock().lead(partition);
                 } else {
-                    let slot = self.open_partition(&here, at, partition);
+                    let slot = self.open_partition(&here.info, at, partition);
                     if at < slots.len() {
                         slots[at] = slot;
                     } else {
@@ -119,12 +116,12 @@ impl Node {
         if is_new {
             self.tables.insert(here.clone());
         }
-        if is_new && here.internal && here.name == OFFSETS_TOPIC {
-            self.open_shards(here.id, here.slots(), now);
+        if is_new && here.info.internal && here.info.name == OFFSETS_TOPIC {
+            self.open_shards(image.id, here.slots(), now);
         }
     }
 
-    fn open_partition(&self, topic: &Arc<Topic>, at: usize, image: &PartitionImage) -> Slot {
+    fn open_partition(&self, topic: &Arc<TopicInfo>, at: usize, image: &PartitionImage) -> Slot {
         if image.leader != Some(self.settings.broker) {
             return Slot::Elsewhere;
         }
@@ -172,7 +169,7 @@ impl Node {
         now: Now,
     ) {
         let config = Arc::new(TopicConfig::new(&image.configs, node_configs));
-        let before = here.config.swap(config.clone());
+        let before = here.info.config.swap(config.clone());
         if *before == *config {
             return;
         }
@@ -193,7 +190,7 @@ impl Node {
         let Some(topic) = self.tables.remove(id) else {
             return;
         };
-        self.count_bounded(Some(&topic.config.load()), None);
+        self.count_bounded(Some(&topic.info.config.load()), None);
         self.close_shards(id, now);
         for partition in topic.here() {
             let mut owed = Owed::default();
@@ -227,7 +224,7 @@ impl Node {
         }
         for topic in self.tables.all() {
             let bounded = {
-                let config = topic.config.load();
+                let config = topic.info.config.load();
                 config.max_records >= 0 || config.max_bytes >= 0
             };
             if bounded {

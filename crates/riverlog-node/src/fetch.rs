@@ -5,8 +5,8 @@
 //! or parked anew. At its deadline it is answered with what there is. Partitions keep woken and answered fetches in
 //! their lists until the next sweep, so that an answer costs nothing on the partitions that had no part in it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use riverlog_core::Now;
@@ -160,7 +160,7 @@ impl Node {
                 let Ok(partition) = partition else { continue };
                 let mut state = partition.state.lock();
                 changed |= state.version != *version;
-                state.wait(waiting.clone());
+                state.wait(&waiting);
             }
             *pending = Some(Pending {
                 request,
@@ -201,7 +201,7 @@ impl Node {
                 let Ok(partition) = partition else { continue };
                 let mut state = partition.state.lock();
                 changed |= state.version != *version;
-                state.wait(waiting.clone());
+                state.wait(waiting);
             }
             if !changed {
                 return;
@@ -439,21 +439,21 @@ impl State {
     }
 
     /// Puts a fetch in the list, and sweeps out those that were answered through other partitions.
-    fn wait(&mut self, waiting: Arc<Waiting>) {
+    ///
+    /// The list doesn't own them: a fetch owns the partitions that it asks for.
+    fn wait(&mut self, waiting: &Arc<Waiting>) {
+        let same = |w: &Weak<Waiting>| std::ptr::eq(w.as_ptr(), Arc::as_ptr(waiting));
         if self.waiting.len() >= SWEEP.max(2 * self.waiting_live) {
-            self.waiting
-                .retain(|w| !Arc::ptr_eq(w, &waiting) && !w.answered.load(Ordering::Relaxed));
+            let open = |w: &Weak<Waiting>| {
+                w.upgrade()
+                    .is_some_and(|w| !w.answered.load(Ordering::Relaxed))
+            };
+            self.waiting.retain(|w| !same(w) && open(w));
             self.waiting_live = self.waiting.len();
         }
         // A fetch that was woken by another partition is still in this list.
-        if !self
-            .waiting
-            .iter()
-            .rev()
-            .take(SWEEP)
-            .any(|w| Arc::ptr_eq(w, &waiting))
-        {
-            self.waiting.push(waiting);
+        if !self.waiting.iter().rev().take(SWEEP).any(same) {
+            self.waiting.push(Arc::downgrade(waiting));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The box: what it consists of, and its doors.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -181,7 +181,7 @@ impl Node {
         for topic in self.tables.all() {
             for (index, slot) in (0..).zip(topic.partitions.read().iter()) {
                 if let Slot::Broken(why) = slot {
-                    broken.push((topic.id, index, why.clone()));
+                    broken.push((topic.info.id, index, why.clone()));
                 }
             }
         }
@@ -427,8 +427,8 @@ impl Node {
                 Role::Offsets(index) => self.shard_lost(index, now),
             }
         }
-        for waiting in &owed.woken {
-            self.look_again(waiting, now);
+        for waiting in owed.woken.iter().filter_map(Weak::upgrade) {
+            self.look_again(&waiting, now);
         }
         if let Some(write) = owed.write {
             self.drain(partition, write, now);
@@ -439,5 +439,12 @@ impl Node {
         if owed.remove {
             self.remove_files(partition.key);
         }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Who still holds a partition doesn't hold the data folder.
+        self.let_go_of_logs();
     }
 }

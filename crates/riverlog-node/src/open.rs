@@ -16,7 +16,7 @@ use crate::groups::replay;
 use crate::node::{Host, Node, Parts, StartError};
 use crate::partition::{Owed, Partition, Role, State};
 use crate::settings::{Entropy, NodeSettings};
-use crate::tables::Topic;
+use crate::tables::TopicInfo;
 
 const DAY_MS: i64 = 24 * 3_600_000;
 
@@ -80,7 +80,7 @@ fn open_metadata(
     let name = "__cluster_metadata".to_owned();
     Ok(Arc::new(Partition {
         key,
-        topic: Arc::new(Topic::new(key.topic, name, true, config)),
+        topic: TopicInfo::new(key.topic, name, true, config),
         role: Role::Metadata,
         state: Mutex::new(state),
     }))
@@ -181,7 +181,17 @@ impl Node {
             return Err(error.into());
         }
         self.volume.checkpoint(true)?;
+        self.let_go_of_logs();
         Ok(())
+    }
+
+    pub(crate) fn let_go_of_logs(&self) {
+        for partition in self.tables.all().iter().flat_map(|t| t.here()) {
+            let log = partition.state.lock().log.take();
+            drop(log);
+        }
+        let log = self.controller.partition.state.lock().log.take();
+        drop(log);
     }
 }
 

@@ -1,7 +1,7 @@
 //! One partition led here: its log, its leader, and who waits for it. One lock.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use crate::append::Ack;
 use crate::bounded::Bound;
 use crate::command::{AppendAnswer, AppendFailure, PartitionDescription};
 use crate::fetch::Waiting;
-use crate::tables::Topic;
+use crate::tables::TopicInfo;
 
 /// Who else wants to know when the high watermark moves or appended records are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) enum Role {
 /// A partition that is led here.
 pub(crate) struct Partition {
     pub(crate) key: LogKey,
-    pub(crate) topic: Arc<Topic>,
+    pub(crate) topic: Arc<TopicInfo>,
     pub(crate) role: Role,
     pub(crate) state: Mutex<State>,
 }
@@ -44,7 +44,7 @@ impl std::fmt::Debug for Partition {
 
 /// What the lock guards.
 pub(crate) struct State {
-    /// `None` once the topic was deleted.
+    /// `None` once the topic was deleted, or the node stopped.
     pub(crate) log: Option<Log>,
     pub(crate) leader: Leader,
     /// Assigned replicas.
@@ -57,7 +57,7 @@ pub(crate) struct State {
     pub(crate) retention_records: Option<u64>,
     /// Grows with whatever a parked fetch should look at again.
     pub(crate) version: u64,
-    pub(crate) waiting: Vec<Arc<Waiting>>,
+    pub(crate) waiting: Vec<Weak<Waiting>>,
     /// Length of that list after the last sweep.
     pub(crate) waiting_live: usize,
     /// Appends that wait for the high watermark, in order of offset.
@@ -107,7 +107,7 @@ pub(crate) struct Owed {
     /// Answers to send.
     pub(crate) acks: SmallVec<[(Ack, Result<AppendAnswer, AppendFailure>); 1]>,
     /// Fetches to look at again.
-    pub(crate) woken: Vec<Arc<Waiting>>,
+    pub(crate) woken: Vec<Weak<Waiting>>,
     /// A write to run.
     pub(crate) write: Option<Write>,
     /// Upkeep to hand out.

@@ -16,13 +16,34 @@ use crate::partition::Partition;
 /// A topic of which partitions are led here.
 #[derive(Debug)]
 pub(crate) struct Topic {
+    pub(crate) info: Arc<TopicInfo>,
+    /// By number.
+    pub(crate) partitions: RwLock<Vec<Slot>>,
+}
+
+/// What partitions know of their topic: one for all, so that a hundred thousand of them cost little.
+#[derive(Debug)]
+pub(crate) struct TopicInfo {
     pub(crate) id: TopicId,
     pub(crate) name: String,
     pub(crate) internal: bool,
-    /// Shared by all partitions, so that a hundred thousand of them cost one.
     pub(crate) config: ArcSwap<TopicConfig>,
-    /// By number.
-    pub(crate) partitions: RwLock<Vec<Slot>>,
+}
+
+impl TopicInfo {
+    pub(crate) fn new(
+        id: TopicId,
+        name: String,
+        internal: bool,
+        config: TopicConfig,
+    ) -> Arc<TopicInfo> {
+        Arc::new(TopicInfo {
+            id,
+            name,
+            internal,
+            config: ArcSwap::from_pointee(config),
+        })
+    }
 }
 
 /// A partition as seen from this node.
@@ -37,12 +58,9 @@ pub(crate) enum Slot {
 }
 
 impl Topic {
-    pub(crate) fn new(id: TopicId, name: String, internal: bool, config: TopicConfig) -> Topic {
+    pub(crate) fn new(info: Arc<TopicInfo>) -> Topic {
         Topic {
-            id,
-            name,
-            internal,
-            config: ArcSwap::from_pointee(config),
+            info,
             partitions: RwLock::new(Vec::new()),
         }
     }
@@ -95,16 +113,16 @@ impl Tables {
 
     pub(crate) fn insert(&self, topic: Arc<Topic>) {
         let mut maps = self.maps.write();
-        maps.names.insert(topic.name.clone(), topic.id);
-        maps.topics.insert(topic.id, topic);
+        maps.names.insert(topic.info.name.clone(), topic.info.id);
+        maps.topics.insert(topic.info.id, topic);
     }
 
     pub(crate) fn remove(&self, id: TopicId) -> Option<Arc<Topic>> {
         let mut maps = self.maps.write();
         let topic = maps.topics.remove(&id)?;
         // A topic made anew under the name keeps it.
-        if maps.names.get(&topic.name) == Some(&id) {
-            maps.names.remove(&topic.name);
+        if maps.names.get(&topic.info.name) == Some(&id) {
+            maps.names.remove(&topic.info.name);
         }
         Some(topic)
     }
@@ -112,7 +130,7 @@ impl Tables {
     /// All topics in order of id.
     pub(crate) fn all(&self) -> Vec<Arc<Topic>> {
         let mut all: Vec<_> = self.maps.read().topics.values().cloned().collect();
-        all.sort_unstable_by_key(|t| t.id);
+        all.sort_unstable_by_key(|t| t.info.id);
         all
     }
 
