@@ -269,7 +269,7 @@ impl Node {
             if let Some(proposal) = &mut state.proposal {
                 answers = std::mem::take(&mut proposal.answers);
                 // What is still queued may be committed yet, and is applied then.
-                if proposal.until > end {
+                if proposal.until > end || self.has_failed() {
                     state.proposal = None;
                 }
             }

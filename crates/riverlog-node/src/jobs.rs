@@ -209,7 +209,7 @@ impl Node {
             jobs.push(Job(Work::Flush(state.taken, flush)));
             return;
         }
-        let failed = self.failure.lock().is_some();
+        let failed = self.has_failed();
         if !failed && self.volume.queued_bytes() > 0 {
             // The write-ahead log is full. The syncs of segments that make room in it want a group commit when they
             // are done.
@@ -382,6 +382,7 @@ impl Node {
             self.retry_later(now);
         } else {
             self.failure.lock().get_or_insert_with(|| error.clone());
+            first = !self.failed.swap(true, Ordering::Relaxed);
         }
         self.release_flushed(u64::MAX, Err(ErrorCode::KAFKA_STORAGE_ERROR));
         if !first {
@@ -401,14 +402,10 @@ impl Node {
         let mut owed = Owed::default();
         {
             let mut state = partition.state.lock();
-            let failed = state.log.as_ref().is_some_and(|log| log.failed().is_some());
-            if error.is_full() {
-                // The batches stay queued and may become durable yet, but nobody should wait for that.
-                state.give_up_waiting(error, &mut owed);
-                owed.lost = partition.role != Role::Data && state.own_behind();
-            } else if failed {
-                state.fail(error, &mut owed);
-            }
+            // A full disk: the batches stay queued and may become durable yet, but nobody should wait for that.
+            // Anything else: they never will, through the write-ahead log.
+            state.give_up_waiting(error, &mut owed);
+            owed.lost = partition.role != Role::Data && state.own_behind();
         }
         self.settle(partition, owed, now);
     }

@@ -98,6 +98,8 @@ pub struct Node {
     pub(crate) bounded_topics: AtomicUsize,
     /// The error after which nothing becomes durable any more.
     pub(crate) failure: Mutex<Option<DiskError>>,
+    /// Whether there is one.
+    pub(crate) failed: AtomicBool,
     /// The write-ahead log found no room; it is tried again.
     pub(crate) disk_full: AtomicBool,
     pub(crate) retrying: AtomicBool,
@@ -141,6 +143,7 @@ impl Node {
             producer_expiration_ms: parts.producer_expiration_ms,
             bounded_topics: AtomicUsize::new(0),
             failure: Mutex::new(None),
+            failed: AtomicBool::new(false),
             disk_full: AtomicBool::new(false),
             retrying: AtomicBool::new(false),
             registered: AtomicBool::new(false),
@@ -380,9 +383,15 @@ impl Node {
         self.tables.by_key(key)
     }
 
+    /// Whether a sync has failed: nothing becomes durable any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
     /// Whether records of the node's own can be appended.
     pub(crate) fn takes_own(&self, partition: &Partition) -> bool {
         !self.disk_full.load(Ordering::Relaxed)
+            && !self.has_failed()
             && partition
                 .state
                 .lock()

@@ -230,7 +230,7 @@ impl State {
         self.wake(owed);
     }
 
-    /// The disk is full: nobody waits for what is queued, though it may become durable yet.
+    /// A group commit failed: nobody waits for what was in it.
     pub(crate) fn give_up_waiting(&mut self, error: &DiskError, owed: &mut Owed) {
         for queue in [&mut self.acks_all, &mut self.acks_leader] {
             for parked in std::mem::take(queue) {

@@ -117,7 +117,12 @@ impl Node {
         let range = {
             let state = shard.partition.state.lock();
             let Some(log) = &state.log else { return };
-            (log.log_start_offset(), log.log_end_offset())
+            // What isn't durable may become so, and is waited for where it shows; after a failed sync it never will.
+            let end = match self.has_failed() {
+                true => state.high_watermark(),
+                false => log.log_end_offset(),
+            };
+            (log.log_start_offset(), end)
         };
         let life;
         {
