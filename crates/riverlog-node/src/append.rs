@@ -34,6 +34,8 @@ pub(crate) struct Appending {
     pub(crate) header: BatchHeader,
     pub(crate) acks: i16,
     pub(crate) deadline: Duration,
+    /// While it waits for room in a bounded partition.
+    pub(crate) blocked_until: Duration,
     pub(crate) ack: Ack,
 }
 
@@ -78,6 +80,7 @@ impl Node {
             header,
             acks: command.acks,
             deadline: now.mono.saturating_add(command.timeout),
+            blocked_until: Duration::ZERO,
             ack,
         };
         let mut owed = Owed::default();
@@ -271,6 +274,7 @@ impl State {
             acks,
             deadline,
             ack,
+            ..
         } = appending;
         let bytes = batch.len();
         let log = self.log.as_mut()?;

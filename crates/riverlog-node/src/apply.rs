@@ -242,6 +242,7 @@ impl Node {
             // Space comes back in whole segments, so a bounded partition has several.
             segment_bytes = segment_bytes.min((max / 4).max(64 << 10));
         }
+        segment_bytes = segment_bytes.min(self.settings.segment_bytes_limit.unwrap_or(u64::MAX));
         LogSettings {
             segment_bytes,
             segment_ms: u64::try_from(config.segment_ms).ok(),

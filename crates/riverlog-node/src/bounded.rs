@@ -4,7 +4,7 @@
 //! offsets on the partition has committed are dropped first: the start moves to the least committed offset, and only when at
 //! least one group has committed there. A commit's entry lies before the drop's in the volume's write-ahead log, so
 //! no power cut keeps the drop and loses the commit. When that makes no room, `block` parks the append, in order of
-//! arrival, until there is room or its time is over (then THROTTLING_QUOTA_EXCEEDED with a time to try again), and
+//! arrival, until there is room or its time (or `riverlog.when.full.timeout.ms`) is over (then THROTTLING_QUOTA_EXCEEDED with a time to try again), and
 //! `error` answers POLICY_VIOLATION. A batch that is larger than the whole bound is refused in both cases.
 
 use std::collections::VecDeque;
@@ -32,6 +32,8 @@ pub(crate) struct Bound {
     max_records: Option<u64>,
     max_bytes: Option<u64>,
     block: bool,
+    /// How long a blocked append waits, besides its own time.
+    patience: Duration,
     /// Runs of batches with their bytes: the size between two offsets, without a look at files.
     pieces: VecDeque<Piece>,
     bytes: u64,
@@ -52,6 +54,7 @@ impl Bound {
             max_records: None,
             max_bytes: None,
             block: true,
+            patience: Duration::ZERO,
             pieces: VecDeque::new(),
             bytes: 0,
             blocked: VecDeque::new(),
@@ -73,6 +76,8 @@ impl Bound {
         self.max_records = u64::try_from(config.max_records).ok();
         self.max_bytes = u64::try_from(config.max_bytes).ok();
         self.block = config.block_when_full;
+        self.patience =
+            Duration::from_millis(u64::try_from(config.when_full_timeout_ms).unwrap_or(0));
         self.max_records.is_some() || self.max_bytes.is_some()
     }
 
@@ -142,11 +147,11 @@ impl Bound {
 
     /// Ends the appends that have waited long enough.
     pub(crate) fn expire(&mut self, now: Now, owed: &mut Owed) {
-        if !self.blocked.iter().any(|b| b.deadline <= now.mono) {
+        if !self.blocked.iter().any(|b| b.blocked_until <= now.mono) {
             return;
         }
         for blocked in std::mem::take(&mut self.blocked) {
-            if blocked.deadline <= now.mono {
+            if blocked.blocked_until <= now.mono {
                 owed.acks.push((blocked.ack, Err(full_for_long())));
             } else {
                 self.blocked.push_back(blocked);
@@ -200,7 +205,7 @@ impl State {
     }
 
     /// The partition is full: parks the append or refuses it.
-    fn block(&mut self, appending: Appending, owed: &mut Owed) {
+    fn block(&mut self, mut appending: Appending, now: Now, owed: &mut Owed) {
         let Some(bound) = &mut self.bound else { return };
         let (records, bytes) = (appending.records(), appending.batch.len() as u64);
         if !bound.could_fit(records, bytes) {
@@ -212,9 +217,11 @@ impl State {
             );
             owed.acks.push((appending.ack, Err(failure)));
         } else if bound.block {
-            let deadline = appending.deadline;
+            let until = now.mono.saturating_add(bound.patience);
+            let until = until.min(appending.deadline);
+            appending.blocked_until = until;
             bound.blocked.push_back(appending);
-            self.set_timer(deadline, owed);
+            self.set_timer(until, owed);
         } else {
             let failure = AppendFailure::new(
                 ErrorCode::POLICY_VIOLATION,
@@ -258,7 +265,7 @@ impl Node {
             }
             match state.append(appending, false, now, &mut owed) {
                 None => {}
-                Some(appending) => state.block(appending, &mut owed),
+                Some(appending) => state.block(appending, now, &mut owed),
             }
         }
         self.settle(partition, owed, now);
@@ -319,7 +326,7 @@ impl State {
                     let blocked = std::mem::take(&mut bound.blocked);
                     for appending in blocked {
                         if let Some(appending) = self.append(appending, true, now, owed) {
-                            self.block(appending, owed);
+                            self.block(appending, now, owed);
                         }
                     }
                 }

@@ -273,7 +273,12 @@ impl State {
         if let Some(bound) = &mut self.bound {
             bound.expire(now, owed);
             left += bound.blocked.len();
-            next = bound.blocked.iter().map(|b| b.deadline).chain(next).min();
+            next = bound
+                .blocked
+                .iter()
+                .map(|b| b.blocked_until)
+                .chain(next)
+                .min();
         }
         if let Some(next) = next {
             // Each look costs a pass over all that wait, so looks keep a distance in proportion.

@@ -56,6 +56,9 @@ pub struct NodeSettings {
     pub offsets_partitions: i32,
     /// How often retention, checkpoints and expiry are looked at: `log.retention.check.interval.ms`.
     pub retention_check_ms: u64,
+    /// Segments are no larger than this, whatever topics say. `None`; a simulation makes them small, so that what
+    /// happens at their ends happens often.
+    pub segment_bytes_limit: Option<u64>,
 }
 
 impl Default for NodeSettings {
@@ -71,6 +74,7 @@ impl Default for NodeSettings {
             budgets: Budgets::default(),
             offsets_partitions: 50,
             retention_check_ms: 300_000,
+            segment_bytes_limit: None,
         }
     }
 }

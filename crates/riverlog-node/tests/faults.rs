@@ -21,7 +21,7 @@ fn workload(disk: &CrashDisk) -> (Vec<(i64, String)>, i64, bool) {
     let Ok(mut host) = Harness::open(Arc::new(disk.clone()) as Arc<dyn Disk>, settings(), 7) else {
         return (acknowledged, start, second);
     };
-    if create_result(&mut host, "t", 1, &[("segment.bytes", "2000")]).is_err() {
+    if create_result(&mut host, "t", 1, &[]).is_err() {
         return (acknowledged, start, second);
     }
     let to = partition(&host, "t", 0);

@@ -110,8 +110,8 @@ fn run(seed: u64, steps: usize) {
     let mut host = open(&disk);
     let mut model = Model::default();
     let mut owed = Owed::default();
-    for (name, config) in TOPICS.iter().zip(["10000000", "2000"]) {
-        create(&mut host, name, 1, &[("segment.bytes", config)]);
+    for (name, roll) in TOPICS.iter().zip(["604800000", "1000"]) {
+        create(&mut host, name, 1, &[("segment.ms", roll)]);
     }
     let mut written = 0;
     for _ in 0..steps {

@@ -48,7 +48,7 @@ fn retention_by_count_is_exact() {
 fn retention_by_size_drops_old_segments() {
     let disk = CrashDisk::new(1);
     let mut host = open(&disk);
-    let configs = [("retention.bytes", "5000"), ("segment.bytes", "1024")];
+    let configs = [("retention.bytes", "5000")];
     create(&mut host, "t", 1, &configs);
     let to = partition(&host, "t", 0);
     let value = "v".repeat(400);

@@ -30,6 +30,7 @@ pub fn settings() -> NodeSettings {
     settings.volume.tail_cache_bytes = 1 << 20;
     settings.offsets_partitions = 3;
     settings.retention_check_ms = 1_000;
+    settings.segment_bytes_limit = Some(2_000);
     settings
 }
 
