@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use riverlog_core::metadata::BrokerImage;
 use riverlog_node::Node;
+use riverlog_wire::BrokerId;
 
 use super::fetch_sessions::FetchSessions;
+use super::metadata_cache::MetadataCache;
 
 /// Settings of a listener.
 #[derive(Clone, Debug)]
@@ -20,6 +23,10 @@ pub struct KafkaSettings {
     pub max_in_flight: usize,
     /// `max.incremental.fetch.session.cache.slots`.
     pub fetch_sessions: usize,
+    /// `fetch.max.bytes`: the largest answer to a fetch, whatever the client asks for; soft for the first batch (KIP-74).
+    pub max_fetch_bytes: usize,
+    /// `max.request.partition.size.limit`: partitions in one answer to DescribeTopicPartitions.
+    pub max_described_partitions: usize,
 }
 
 impl Default for KafkaSettings {
@@ -30,6 +37,8 @@ impl Default for KafkaSettings {
             auto_create_topics: true,
             max_in_flight: 100,
             fetch_sessions: 1_000,
+            max_fetch_bytes: 57_671_680,
+            max_described_partitions: 2_000,
         }
     }
 }
@@ -41,6 +50,7 @@ pub struct KafkaDoor {
     /// Settings.
     pub settings: KafkaSettings,
     pub(crate) fetch_sessions: Mutex<FetchSessions>,
+    pub(crate) metadata: MetadataCache,
 }
 
 impl std::fmt::Debug for KafkaDoor {
@@ -59,16 +69,19 @@ impl KafkaDoor {
             node,
             settings,
             fetch_sessions,
+            metadata: MetadataCache::default(),
         })
     }
+
     /// Where clients of this listener reach a node; `None` when it isn't registered or has no such listener.
-    pub(crate) fn address_of(&self, broker: riverlog_wire::BrokerId) -> Option<(String, u16)> {
-        let image = self.node.image();
-        let broker = image.brokers.get(&broker)?;
-        let listener = broker
-            .listeners
-            .iter()
-            .find(|(name, _, _)| *name == self.settings.listener)?;
-        Some((listener.1.clone(), listener.2))
+    pub(crate) fn address_of(&self, broker: BrokerId) -> Option<(String, u16)> {
+        self.address(self.node.image().brokers.get(&broker)?)
+    }
+
+    /// Where clients of this listener reach that node.
+    pub(crate) fn address(&self, broker: &BrokerImage) -> Option<(String, u16)> {
+        let mut listeners = broker.listeners.iter();
+        let (_, host, port) = listeners.find(|(name, ..)| *name == self.settings.listener)?;
+        Some((host.clone(), *port))
     }
 }

@@ -4,7 +4,7 @@
 //! not to a connection; their number is bounded, and one that has been idle may be taken for a new client. A client whose session
 //! is gone is told so, and opens another.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use riverlog_wire::{ErrorCode, TopicId};
@@ -36,11 +36,33 @@ pub(crate) struct Shown {
     pub(crate) log_start_offset: i64,
 }
 
+/// What was read from a partition of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Read {
+    pub(crate) error: ErrorCode,
+    pub(crate) shown: Shown,
+    pub(crate) has_records: bool,
+    /// Set by [`FetchSessions::answer`]: whether the client is told.
+    pub(crate) show: bool,
+}
+
 #[derive(Clone, Debug)]
 struct Member {
     wish: Wish,
     /// `None`: must be part of the next answer.
     shown: Option<Shown>,
+    /// Its topic was there at some time during the session.
+    known: bool,
+}
+
+impl Member {
+    fn new(wish: Wish) -> Member {
+        Member {
+            wish,
+            shown: None,
+            known: false,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -80,13 +102,6 @@ pub(crate) struct Plan {
     incremental: bool,
     /// In order.
     pub(crate) partitions: Vec<(Place, Wish)>,
-}
-
-impl Plan {
-    /// Whether it goes on with a session that was opened before.
-    pub(crate) fn is_incremental(&self) -> bool {
-        self.incremental
-    }
 }
 
 impl FetchSessions {
@@ -140,21 +155,23 @@ impl FetchSessions {
         while id == 0 || self.sessions.contains_key(&id) {
             id = id.wrapping_add(1) & i32::MAX;
         }
-        let partitions = ask.wishes.iter().map(|(p, wish)| {
-            (
-                p.clone(),
-                Member {
-                    wish: *wish,
-                    shown: None,
-                },
-            )
-        });
+        let mut partitions = BTreeMap::new();
+        let mut order = Vec::with_capacity(ask.wishes.len());
+        for (place, wish) in &ask.wishes {
+            // Asked twice: the last wish counts.
+            if partitions
+                .insert(place.clone(), Member::new(*wish))
+                .is_none()
+            {
+                order.push(place.clone());
+            }
+        }
         let session = Session {
             epoch: 1,
             by_id: ask.by_id,
             used: now,
-            partitions: partitions.collect(),
-            order: ask.wishes.iter().map(|(p, _)| p.clone()).collect(),
+            partitions,
+            order,
         };
         self.sessions.insert(id, session);
         id
@@ -173,22 +190,21 @@ impl FetchSessions {
         }
         session.epoch = if epoch == i32::MAX { 1 } else { epoch + 1 };
         session.used = now;
-        for place in &ask.forgotten {
-            session.partitions.remove(place);
-        }
-        session
-            .order
-            .retain(|place| session.partitions.contains_key(place));
         for (place, wish) in ask.wishes {
             match session.partitions.get_mut(&place) {
                 Some(member) => member.wish = wish,
                 None => {
                     session.order.push(place.clone());
-                    session
-                        .partitions
-                        .insert(place, Member { wish, shown: None });
+                    session.partitions.insert(place, Member::new(wish));
                 }
             }
+        }
+        if !ask.forgotten.is_empty() {
+            for place in &ask.forgotten {
+                session.partitions.remove(place);
+            }
+            let left = &session.partitions;
+            session.order.retain(|place| left.contains_key(place));
         }
         let wish = |place: &Place| Some((place.clone(), session.partitions.get(place)?.wish));
         let partitions: Vec<_> = session.order.iter().filter_map(wish).collect();
@@ -208,27 +224,40 @@ impl FetchSessions {
         })
     }
 
-    /// Takes what was read: for each partition of the plan whether it is shown to the client.
-    pub(crate) fn answer(&mut self, plan: &Plan, read: &[(ErrorCode, Shown, bool)]) -> Vec<bool> {
-        let Some(session) = self.sessions.get_mut(&plan.session_id) else {
-            return vec![true; read.len()];
+    /// Takes what was read from each partition of a plan, in its order: says what is shown to the client, and with which error.
+    pub(crate) fn answer(&mut self, plan: &Plan, read: &mut [Read]) {
+        let session = self.sessions.get_mut(&plan.session_id);
+        let Some(session) = session else {
+            read.iter_mut().for_each(|read| read.show = true);
+            return;
         };
-        let mut show = Vec::with_capacity(read.len());
-        for ((place, _), (error, now, has_records)) in plan.partitions.iter().zip(read) {
+        let mut gave = BTreeSet::new();
+        for ((place, _), read) in plan.partitions.iter().zip(read) {
             let Some(member) = session.partitions.get_mut(place) else {
-                show.push(!plan.incremental);
+                read.show = !plan.incremental;
                 continue;
             };
-            let failed = *error != ErrorCode::NONE;
-            show.push(!plan.incremental || failed || *has_records || member.shown != Some(*now));
+            if read.error != ErrorCode::UNKNOWN_TOPIC_ID {
+                member.known = true;
+            } else if member.known {
+                // The topic was there when the session began: the client's name for it may have a new id by now.
+                read.error = ErrorCode::INCONSISTENT_TOPIC_ID;
+            }
+            let failed = read.error != ErrorCode::NONE;
+            let changed = member.shown != Some(read.shown);
+            read.show = !plan.incremental || failed || read.has_records || changed;
             // An error is shown again with each answer until it is over.
-            member.shown = (!failed).then_some(*now);
-            if *has_records && let Some(at) = session.order.iter().position(|p| p == place) {
-                let place = session.order.remove(at);
-                session.order.push(place);
+            member.shown = (!failed).then_some(read.shown);
+            if read.has_records {
+                gave.insert(place);
             }
         }
-        show
+        // Those that gave records wait behind the others.
+        let (behind, mut order): (Vec<Place>, Vec<Place>) = std::mem::take(&mut session.order)
+            .into_iter()
+            .partition(|place| gave.contains(place));
+        order.extend(behind);
+        session.order = order;
     }
 }
 
@@ -262,16 +291,36 @@ mod tests {
         }
     }
 
-    fn read(high_watermark: i64, has_records: bool) -> (ErrorCode, Shown, bool) {
-        (
-            ErrorCode::NONE,
-            Shown {
+    fn read(high_watermark: i64, has_records: bool) -> Read {
+        Read {
+            error: ErrorCode::NONE,
+            shown: Shown {
                 high_watermark,
                 log_start_offset: 0,
             },
             has_records,
-        )
+            show: false,
+        }
     }
+
+    fn failed(error: ErrorCode) -> Read {
+        Read {
+            error,
+            ..read(-1, false)
+        }
+    }
+
+    /// What is shown: the error, or nothing.
+    fn answer<const N: usize>(
+        sessions: &mut FetchSessions,
+        plan: &Plan,
+        mut read: [Read; N],
+    ) -> [Option<ErrorCode>; N] {
+        sessions.answer(plan, &mut read);
+        read.map(|read| read.show.then_some(read.error))
+    }
+
+    const SHOWN: Option<ErrorCode> = Some(ErrorCode::NONE);
 
     fn partitions(plan: &Plan) -> Vec<i32> {
         plan.partitions.iter().map(|(p, _)| p.partition).collect()
@@ -282,24 +331,60 @@ mod tests {
         let mut sessions = FetchSessions::new(10);
         let plan = sessions.ask(ask(0, 0, &[0, 1], &[]), 7, SECOND).unwrap();
         assert_eq!((plan.session_id, partitions(&plan)), (7, vec![0, 1]));
-        assert_eq!(
-            sessions.answer(&plan, &[read(5, false), read(5, false)]),
-            [true, true]
-        );
+        let first = answer(&mut sessions, &plan, [read(5, false), read(5, false)]);
+        assert_eq!(first, [SHOWN, SHOWN]);
 
         let plan = sessions.ask(ask(7, 1, &[], &[]), 0, SECOND).unwrap();
         assert_eq!(partitions(&plan), [0, 1]);
+        let second = answer(&mut sessions, &plan, [read(5, false), read(6, false)]);
+        assert_eq!(second, [None, SHOWN]);
+    }
+
+    #[test]
+    fn an_error_is_shown_until_it_is_over_and_so_is_its_end() {
+        let mut sessions = FetchSessions::new(10);
+        let plan = sessions.ask(ask(0, 0, &[0], &[]), 7, SECOND).unwrap();
+        assert_eq!(answer(&mut sessions, &plan, [read(5, false)]), [SHOWN]);
+        let moved = ErrorCode::NOT_LEADER_OR_FOLLOWER;
+        for epoch in [1, 2] {
+            let plan = sessions.ask(ask(7, epoch, &[], &[]), 0, SECOND).unwrap();
+            assert_eq!(answer(&mut sessions, &plan, [failed(moved)]), [Some(moved)]);
+        }
+        let plan = sessions.ask(ask(7, 3, &[], &[]), 0, SECOND).unwrap();
+        assert_eq!(answer(&mut sessions, &plan, [read(5, false)]), [SHOWN]);
+        let plan = sessions.ask(ask(7, 4, &[], &[]), 0, SECOND).unwrap();
+        assert_eq!(answer(&mut sessions, &plan, [read(5, false)]), [None]);
+    }
+
+    #[test]
+    fn a_topic_that_goes_during_a_session_is_another_error_than_one_that_never_was() {
+        let unknown = ErrorCode::UNKNOWN_TOPIC_ID;
+        let mut sessions = FetchSessions::new(10);
+        let plan = sessions.ask(ask(0, 0, &[0, 1], &[]), 7, SECOND).unwrap();
+        let first = answer(&mut sessions, &plan, [read(5, false), failed(unknown)]);
+        assert_eq!(first, [SHOWN, Some(unknown)]);
+        let plan = sessions.ask(ask(7, 1, &[], &[]), 0, SECOND).unwrap();
+        let second = answer(&mut sessions, &plan, [failed(unknown), failed(unknown)]);
         assert_eq!(
-            sessions.answer(&plan, &[read(5, false), read(6, false)]),
-            [false, true]
+            second,
+            [Some(ErrorCode::INCONSISTENT_TOPIC_ID), Some(unknown)]
         );
+    }
+
+    #[test]
+    fn a_partition_that_is_asked_twice_is_read_once() {
+        let mut sessions = FetchSessions::new(10);
+        sessions.ask(ask(0, 0, &[0, 1, 0], &[]), 7, SECOND).unwrap();
+        let plan = sessions.ask(ask(7, 1, &[], &[]), 0, SECOND).unwrap();
+        assert_eq!(partitions(&plan), [0, 1]);
     }
 
     #[test]
     fn a_partition_that_gave_records_waits_behind_the_others() {
         let mut sessions = FetchSessions::new(10);
         let plan = sessions.ask(ask(0, 0, &[0, 1, 2], &[]), 7, SECOND).unwrap();
-        sessions.answer(&plan, &[read(5, true), read(5, false), read(5, false)]);
+        let reads = [read(5, true), read(5, false), read(5, false)];
+        answer(&mut sessions, &plan, reads);
         let plan = sessions.ask(ask(7, 1, &[], &[]), 0, SECOND).unwrap();
         assert_eq!(partitions(&plan), [1, 2, 0]);
     }

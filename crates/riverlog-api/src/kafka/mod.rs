@@ -7,9 +7,10 @@ mod door;
 mod fetch_sessions;
 mod gather;
 mod handlers;
+mod metadata_cache;
 mod responder;
 mod session;
 
 pub use door::{KafkaDoor, KafkaSettings};
-pub use responder::{Close, Part};
+pub use responder::{Close, Part, Responses};
 pub use session::{Peer, Session};

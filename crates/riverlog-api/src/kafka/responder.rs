@@ -6,8 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use riverlog_log::Slice;
-use riverlog_wire::frame::encode_response;
-use riverlog_wire::messages::Response;
+use riverlog_wire::frame::{LENGTH_BYTES, ResponseHeader, encode_response};
+use riverlog_wire::messages::{ApiKey, Response};
+use riverlog_wire::primitives::Writer;
 
 /// A piece of a response.
 #[derive(Clone, Debug)]
@@ -117,6 +118,31 @@ impl Slots {
     }
 }
 
+/// The responses of a session, for a host that writes on another thread than it reads on.
+#[derive(Clone)]
+pub struct Responses(pub(crate) Arc<Slots>);
+
+impl std::fmt::Debug for Responses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Responses")
+            .field("in_flight", &self.0.len())
+            .finish()
+    }
+}
+
+impl Responses {
+    /// Takes the responses that are ready, in the order of their requests.
+    ///
+    /// - Errors: the connection must end once what was taken has been written.
+    pub fn take(&self, out: &mut Vec<Part>) -> Result<(), Close> {
+        self.0.take(out)
+    }
+    /// Requests under way, and responses that are not taken yet.
+    pub fn in_flight(&self) -> usize {
+        self.0.len()
+    }
+}
+
 /// Where the response of one request goes. Dropped without a response, it ends the connection: no request stays unanswered.
 pub(crate) struct Responder {
     slots: Option<Arc<Slots>>,
@@ -154,6 +180,24 @@ impl Responder {
             }
         }
     }
+    /// Sends a body that many clients share, in the version of its request.
+    pub(crate) fn send_body(self, key: ApiKey, body: Bytes) {
+        let header = ResponseHeader {
+            correlation_id: self.correlation_id,
+        };
+        let mut front = Vec::new();
+        let mut w = Writer::new(&mut front);
+        w.i32(0);
+        header.encode(&mut w, key, self.version);
+        let len = w.position() - LENGTH_BYTES + body.len();
+        match i32::try_from(len).map(|len| w.set_i32(0, len)) {
+            Ok(()) => self.send_parts(vec![Part::Bytes(front.into()), Part::Bytes(body)]),
+            Err(_) => self.close(Close::new(format!(
+                "a {} response of {len} bytes is more than a frame can hold",
+                key.name()
+            ))),
+        }
+    }
     /// Sends a whole frame in pieces, length and header included.
     pub(crate) fn send_parts(mut self, parts: Vec<Part>) {
         self.fill(Slot::Ready(parts));
@@ -165,6 +209,11 @@ impl Responder {
     /// Ends the connection, once the responses before this one are out.
     pub(crate) fn close(mut self, close: Close) {
         self.fill(Slot::Close(close));
+    }
+    /// Ends the connection, and gives the reason back for the host to stop reading.
+    pub(crate) fn refuse(self, close: Close) -> Close {
+        self.close(close.clone());
+        close
     }
     fn fill(&mut self, slot: Slot) {
         if let Some(slots) = self.slots.take() {

@@ -11,7 +11,7 @@ use riverlog_wire::primitives::Reader;
 
 use super::door::KafkaDoor;
 use super::handlers;
-use super::responder::{Close, Part, Responder, Slots};
+use super::responder::{Close, Part, Responder, Responses, Slots};
 
 /// Who is at the other end.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Session {
     }
     /// Takes one whole frame, without its length. The response comes by [`Session::take`], now or later.
     ///
-    /// - Errors: the connection must end; nothing that was asked before is lost, but its answers are.
+    /// - Errors: the host must not read on. Responses to what was asked before may still be taken; they end with the same error.
     pub fn on_frame(&mut self, frame: &Bytes, now: Now) -> Result<(), Close> {
         let mut reader = Reader::shared(frame);
         let header = RequestHeader::decode(&mut reader)
@@ -94,6 +94,10 @@ impl Session {
     /// - Errors: the connection must end once what was taken has been written.
     pub fn take(&mut self, out: &mut Vec<Part>) -> Result<(), Close> {
         self.slots.take(out)
+    }
+    /// What [`Session::take`] takes from, for a host that writes elsewhere than it reads.
+    pub fn responses(&self) -> Responses {
+        Responses(Arc::clone(&self.slots))
     }
     /// Requests under way. At `max_in_flight` the host stops reading until some are answered.
     pub fn in_flight(&self) -> usize {

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use riverlog_core::config::{Described, Layers, Scope, describe};
+use riverlog_core::config::{ConfigSource, Described, Layers, Scope, describe};
 use riverlog_core::metadata::{ConfigChange, MetadataImage};
-use riverlog_wire::BrokerId;
 
 use crate::kafka::door::KafkaDoor;
 
@@ -31,26 +30,62 @@ pub(super) fn of_group(door: &KafkaDoor, group: &str) -> Vec<Described> {
     )
 }
 
-/// The configs of this node, or (`None`) those that all nodes share.
-pub(super) fn of_broker(door: &KafkaDoor, broker: Option<BrokerId>) -> Vec<Described> {
-    let described = layered(door, Scope::Broker, &BTreeMap::new());
-    if broker.is_some() {
-        return described;
+/// The configs of this node.
+pub(super) fn of_broker(door: &KafkaDoor) -> Vec<Described> {
+    layered(door, Scope::Broker, &BTreeMap::new())
+}
+
+/// What was set for all nodes; not the defaults behind it, as in Kafka.
+pub(super) fn of_all_brokers(door: &KafkaDoor) -> Vec<Described> {
+    let (image, none) = (door.node.image(), BTreeMap::new());
+    let layers = Layers {
+        own: &none,
+        dynamic_broker: &none,
+        dynamic_default: image.broker_configs.get(&None).unwrap_or(&none),
+        static_broker: &none,
+        computed: &BTreeMap::new(),
+    };
+    let set = ConfigSource::DynamicDefaultBroker;
+    let mut described = describe(Scope::Broker, &layers);
+    described.retain(|d| d.source == set);
+    for d in &mut described {
+        d.synonyms.retain(|synonym| synonym.source == set);
     }
-    // Kafka shows what was set for all nodes, and nothing else.
-    let image = door.node.image();
-    let set = image.broker_configs.get(&None);
     described
-        .into_iter()
-        .filter(|d| set.is_some_and(|set| set.contains_key(d.key.name)))
-        .collect()
+}
+
+/// The data folder, as DescribeLogDirs names it.
+pub(super) fn log_dir(door: &KafkaDoor) -> String {
+    let described = of_broker(door);
+    let value = |name: &str| {
+        let mut all = described.iter();
+        all.find(|d| d.key.name == name)?.value.clone()
+    };
+    value("log.dirs")
+        .filter(|dir| !dir.is_empty())
+        .or_else(|| value("log.dir"))
+        .unwrap_or_default()
+}
+
+/// What the cluster's size gives where nothing is set.
+fn computed(image: &MetadataImage, scope: Scope) -> BTreeMap<&'static str, String> {
+    let replicas = image.brokers.len().clamp(1, 3);
+    let min_isr = (replicas / 2 + 1).to_string();
+    match scope {
+        Scope::Topic => BTreeMap::from([("min.insync.replicas", min_isr)]),
+        Scope::Broker => BTreeMap::from([
+            ("default.replication.factor", replicas.to_string()),
+            ("min.insync.replicas", min_isr),
+        ]),
+        Scope::Group => BTreeMap::new(),
+    }
 }
 
 fn layered(door: &KafkaDoor, scope: Scope, own: &BTreeMap<String, String>) -> Vec<Described> {
-    let image: std::sync::Arc<MetadataImage> = door.node.image();
+    let image = door.node.image();
     let none = BTreeMap::new();
     let this = door.node.settings().broker;
-    let computed = BTreeMap::new();
+    let computed = computed(&image, scope);
     let layers = Layers {
         own,
         dynamic_broker: image.broker_configs.get(&Some(this)).unwrap_or(&none),

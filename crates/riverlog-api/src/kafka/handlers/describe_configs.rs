@@ -88,11 +88,11 @@ fn find(
             })?;
             Ok(configs::of_topic(door, &topic.configs))
         }
-        configs::BROKER if name.is_empty() => Ok(configs::of_broker(door, None)),
+        configs::BROKER if name.is_empty() => Ok(configs::of_all_brokers(door)),
         configs::BROKER => {
             let this = door.node.settings().broker;
             match name.parse() {
-                Ok(id) if BrokerId(id) == this => Ok(configs::of_broker(door, Some(this))),
+                Ok(id) if BrokerId(id) == this => Ok(configs::of_broker(door)),
                 Ok(id) => Err(invalid(format!(
                     "node {id} can't be described here, this is node {this}; ask it"
                 ))),

@@ -1,28 +1,34 @@
 //! Fetch v4–v18 (KIP-74, 98, 227, 320, 392, 516, 951). Records go from the cache or the file to the socket as they are stored. Reads from
 //! followers are not served yet; a rack is read and ignored.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use riverlog_core::metadata::TopicRef;
-use riverlog_log::Slices;
+use riverlog_log::{Slice, Slices};
 use riverlog_node::{
     FetchAnswer, FetchCommand, FetchPartition, FetchedPartition, Isolation, Reply,
 };
-use riverlog_wire::batch::BatchHeader;
+use riverlog_wire::batch::{BatchHeader, HEADER_LEN};
 use riverlog_wire::compression::Compression;
 use riverlog_wire::messages::fetch_layout::{Segment, fetch_response};
 use riverlog_wire::messages::fetch_response::{
-    AbortedTransaction, EpochEndOffset, FetchableTopicResponse, LeaderIdAndEpoch, PartitionData,
+    AbortedTransaction, EpochEndOffset, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint,
+    PartitionData,
 };
 use riverlog_wire::messages::{FetchRequest, FetchResponse};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
 
-use super::millis;
+use super::{leaders, millis};
 use crate::kafka::door::KafkaDoor;
-use crate::kafka::fetch_sessions::{Ask, Place, Plan, Shown, Wish};
+use crate::kafka::fetch_sessions::{Ask, Place, Plan, Read, Shown, Wish};
 use crate::kafka::responder::{Close, Part, Responder};
 use crate::kafka::session::Context;
 
+/// Sessions (KIP-227).
+const SESSIONS_FROM: i16 = 7;
+/// Who leads instead (KIP-951).
+const LEADERS_FROM: i16 = 16;
 /// zstd came with v10 (KIP-110); older readers are told instead of given bytes that they can't open.
 const ZSTD_FROM: i16 = 10;
 /// Topics by id.
@@ -32,7 +38,9 @@ pub(super) fn handle(context: &Context<'_>, request: FetchRequest, responder: Re
     let version = context.version;
     let door = Arc::clone(context.door);
     let (max_wait, isolation_level) = (millis(request.max_wait_ms), request.isolation_level);
-    let (min_bytes, max_bytes) = (size(request.min_bytes), size(request.max_bytes));
+    let max_bytes = size(request.max_bytes).min(door.settings.max_fetch_bytes);
+    // More than an answer may hold would never come.
+    let min_bytes = size(request.min_bytes).min(max_bytes);
     let ask = ask(version, request);
     let plan = door
         .fetch_sessions
@@ -47,17 +55,9 @@ pub(super) fn handle(context: &Context<'_>, request: FetchRequest, responder: Re
             });
         }
     };
-    let isolation = if isolation_level == 1 {
-        Isolation::ReadCommitted
-    } else {
-        Isolation::ReadUncommitted
-    };
+    let isolation = super::isolation(isolation_level);
     let partitions = plan.partitions.iter().map(|(place, wish)| FetchPartition {
-        topic: if version >= IDS_FROM {
-            TopicRef::Id(place.id)
-        } else {
-            TopicRef::Name(place.name.clone())
-        },
+        topic: topic_of(version, place),
         partition: place.partition,
         from: Offset(wish.from),
         max_bytes: size(wish.max_bytes),
@@ -81,6 +81,14 @@ pub(super) fn handle(context: &Context<'_>, request: FetchRequest, responder: Re
 
 fn size(bytes: i32) -> usize {
     usize::try_from(bytes).unwrap_or(0)
+}
+
+fn topic_of(version: i16, place: &Place) -> TopicRef {
+    if version >= IDS_FROM {
+        TopicRef::Id(place.id)
+    } else {
+        TopicRef::Name(place.name.clone())
+    }
 }
 
 fn ask(version: i16, request: FetchRequest) -> Ask {
@@ -129,65 +137,77 @@ fn respond(
     if version < ZSTD_FROM {
         answer.partitions.iter_mut().for_each(refuse_zstd);
     }
-    for part in &mut answer.partitions {
-        // A session that was opened by the id of a topic which is gone since: the client must look up the new id.
-        if plan.is_incremental() && part.error == ErrorCode::UNKNOWN_TOPIC_ID {
-            part.error = ErrorCode::INCONSISTENT_TOPIC_ID;
-        }
-    }
-    let read: Vec<_> = answer
-        .partitions
-        .iter()
-        .map(|part| {
-            let shown = Shown {
-                high_watermark: part.high_watermark.0,
-                log_start_offset: part.log_start_offset.0,
-            };
-            (part.error, shown, part.records.len > 0)
-        })
-        .collect();
-    let show = door.fetch_sessions.lock().answer(plan, &read);
+    let mut read: Vec<Read> = answer.partitions.iter().map(summary).collect();
+    door.fetch_sessions.lock().answer(plan, &mut read);
     let mut response = FetchResponse {
-        session_id: if version >= 7 { plan.session_id } else { 0 },
+        session_id: if version >= SESSIONS_FROM {
+            plan.session_id
+        } else {
+            0
+        },
         ..FetchResponse::default()
     };
-    let mut records: Vec<Option<Slices>> = Vec::new();
-    for (((place, _), part), show) in plan.partitions.iter().zip(answer.partitions).zip(show) {
-        if !show {
+    let mut leading = BTreeSet::new();
+    let mut records: Vec<Slices> = Vec::new();
+    for (((place, _), mut part), read) in plan.partitions.iter().zip(answer.partitions).zip(read) {
+        if !read.show {
             continue;
         }
-        let data = partition_data(version, isolation, place.partition, &part);
-        let same = response
-            .responses
-            .last()
-            .is_some_and(|t| t.topic == place.name && t.topic_id == place.id);
-        if !same {
-            let (topic, topic_id) = (place.name.clone(), place.id);
-            response.responses.push(FetchableTopicResponse {
-                topic,
-                topic_id,
-                partitions: Vec::new(),
-            });
+        part.error = read.error;
+        let mut data = partition_data(version, isolation, place.partition, &part);
+        if version >= LEADERS_FROM
+            && part.error == ErrorCode::NOT_LEADER_OR_FOLLOWER
+            && let Some(leader) = leaders::of(door, &topic_of(version, place), place.partition)
+        {
+            leading.insert(leader.id);
+            data.current_leader = LeaderIdAndEpoch {
+                leader_id: leader.id,
+                leader_epoch: leader.epoch,
+            };
         }
-        if let Some(topic) = response.responses.last_mut() {
-            topic.partitions.push(data);
+        match response.responses.last_mut() {
+            Some(topic) if topic.topic == place.name && topic.topic_id == place.id => {
+                topic.partitions.push(data);
+            }
+            _ => response.responses.push(FetchableTopicResponse {
+                topic: place.name.clone(),
+                topic_id: place.id,
+                partitions: vec![data],
+            }),
         }
-        records.push(Some(part.records));
+        records.push(part.records);
     }
-    let lengths = |number: usize| {
-        Some(
-            records
-                .get(number)
-                .and_then(Option::as_ref)
-                .map_or(0, |slices| slices.len),
-        )
-    };
-    let layout = match fetch_response(version, responder.correlation_id, &response, lengths) {
+    response.node_endpoints = leaders::addresses(door, &leading)
+        .map(|node| NodeEndpoint {
+            node_id: node.id,
+            host: node.host,
+            port: node.port,
+            rack: node.rack,
+        })
+        .collect();
+    send(version, &response, records, responder);
+}
+
+fn summary(part: &FetchedPartition) -> Read {
+    Read {
+        error: part.error,
+        shown: Shown {
+            high_watermark: part.high_watermark.0,
+            log_start_offset: part.log_start_offset.0,
+        },
+        has_records: part.records.len > 0,
+        show: false,
+    }
+}
+
+/// Sends the response with the records of its partitions, in their order, between its bytes.
+fn send(version: i16, response: &FetchResponse, mut records: Vec<Slices>, responder: Responder) {
+    let length = |number: usize| Some(records.get(number).map_or(0, |slices| slices.len));
+    let layout = match fetch_response(version, responder.correlation_id, response, length) {
         Ok(layout) => layout,
         Err(error) => {
-            return responder.close(Close::new(format!(
-                "Fetch v{version} can't be encoded: {error}"
-            )));
+            let close = format!("Fetch v{version} can't be encoded: {error}");
+            return responder.close(Close::new(close));
         }
     };
     let mut parts = Vec::with_capacity(layout.segments.len());
@@ -195,11 +215,9 @@ fn respond(
         match segment {
             Segment::Bytes(bytes) => parts.push(Part::Bytes(bytes)),
             Segment::Records(number) => {
-                let slices = records
-                    .get_mut(number)
-                    .and_then(Option::take)
-                    .unwrap_or_default();
-                parts.extend(slices.parts.into_iter().map(Part::Records));
+                let slices = records.get_mut(number).map(std::mem::take);
+                let slices = slices.unwrap_or_default().parts;
+                parts.extend(slices.into_iter().map(Part::Records));
             }
         }
     }
@@ -237,7 +255,6 @@ fn partition_data(
             -1
         },
         diverging_epoch,
-        current_leader: LeaderIdAndEpoch::default(),
         // Read uncommitted has no list at all, read committed one that may be empty.
         aborted_transactions: (isolation == Isolation::ReadCommitted
             && part.error == ErrorCode::NONE)
@@ -246,25 +263,47 @@ fn partition_data(
     }
 }
 
-/// Kafka's answer to a reader that is older than the codec of what it would be given.
+/// A reader that is older than the codec of what it would be given gets an error, and the other partitions as usual.
 fn refuse_zstd(part: &mut FetchedPartition) {
-    let is_zstd = |slice: &riverlog_log::Slice| {
-        let header = match slice {
-            riverlog_log::Slice::Memory(bytes) => BatchHeader::parse(bytes).ok(),
-            riverlog_log::Slice::File { file, at, .. } => {
-                let mut bytes = [0; riverlog_wire::batch::HEADER_LEN];
-                file.read_at(&mut bytes, *at)
-                    .ok()
-                    .and_then(|_| BatchHeader::parse(&bytes).ok())
-            }
-        };
-        header.is_some_and(|h| h.attributes.compression() == Some(Compression::Zstd))
-    };
-    if part.records.parts.iter().any(is_zstd) {
+    if part.records.parts.iter().any(has_zstd) {
         part.error = ErrorCode::UNSUPPORTED_COMPRESSION_TYPE;
         part.records = Slices::default();
         part.high_watermark = Offset(-1);
         part.last_stable_offset = Offset(-1);
         part.log_start_offset = Offset(-1);
+    }
+}
+
+/// Looks at the header of each batch. What can't be read is left to the connection, which reads it again.
+fn has_zstd(slice: &Slice) -> bool {
+    let mut at = 0;
+    while at < slice_len(slice) {
+        let Some(header) = header_at(slice, at) else {
+            return false;
+        };
+        if header.attributes.compression() == Some(Compression::Zstd) {
+            return true;
+        }
+        at += header.size().max(HEADER_LEN);
+    }
+    false
+}
+
+fn slice_len(slice: &Slice) -> usize {
+    match slice {
+        Slice::Memory(bytes) => bytes.len(),
+        Slice::File { len, .. } => *len,
+    }
+}
+
+fn header_at(slice: &Slice, from: usize) -> Option<BatchHeader> {
+    match slice {
+        Slice::Memory(bytes) => BatchHeader::parse(bytes.get(from..)?).ok(),
+        Slice::File { file, at, .. } => {
+            let mut bytes = [0; HEADER_LEN];
+            let from = at.checked_add(u64::try_from(from).ok()?)?;
+            file.read_at(&mut bytes, from).ok()?;
+            BatchHeader::parse(&bytes).ok()
+        }
     }
 }

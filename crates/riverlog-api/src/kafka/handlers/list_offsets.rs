@@ -1,8 +1,10 @@
 //! ListOffsets v1–v11 (KIP-98, 320, 207, 734, 405, 1005, 1075, 1023). A special timestamp of a later version is an error of its
 //! partition, never of the connection. The epoch is that of the returned offset.
 
+use std::collections::BTreeSet;
+
 use riverlog_core::metadata::TopicRef;
-use riverlog_node::{Isolation, OffsetAnswer, OffsetQuery};
+use riverlog_node::{OffsetAnswer, OffsetQuery};
 use riverlog_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use riverlog_wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
@@ -16,11 +18,8 @@ use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: ListOffsetsRequest, responder: Responder) {
     let version = context.version;
-    let isolation = if request.isolation_level == 1 {
-        Isolation::ReadCommitted
-    } else {
-        Isolation::ReadUncommitted
-    };
+    let isolation = super::isolation(request.isolation_level);
+    let twice = asked_twice(&request.topics);
     let shape: Vec<(String, usize)> = request
         .topics
         .iter()
@@ -43,7 +42,7 @@ pub(super) fn handle(context: &Context<'_>, request: ListOffsetsRequest, respond
     for topic in &request.topics {
         for partition in &topic.partitions {
             let index = partition.partition_index;
-            if is_asked_twice(&request.topics, &topic.name, index) {
+            if twice.contains(&(topic.name.as_str(), index)) {
                 gather.ready(failed(index, ErrorCode::INVALID_REQUEST));
                 continue;
             }
@@ -71,12 +70,18 @@ pub(super) fn handle(context: &Context<'_>, request: ListOffsetsRequest, respond
     gather.seal();
 }
 
-fn is_asked_twice(topics: &[ListOffsetsTopic], name: &str, index: i32) -> bool {
-    let same = topics
-        .iter()
-        .filter(|t| t.name == name)
-        .flat_map(|t| &t.partitions);
-    same.filter(|p| p.partition_index == index).nth(1).is_some()
+/// Partitions that the request names more than once.
+fn asked_twice(topics: &[ListOffsetsTopic]) -> BTreeSet<(&str, i32)> {
+    let (mut once, mut twice) = (BTreeSet::new(), BTreeSet::new());
+    for topic in topics {
+        for partition in &topic.partitions {
+            let place = (topic.name.as_str(), partition.partition_index);
+            if !once.insert(place) {
+                twice.insert(place);
+            }
+        }
+    }
+    twice
 }
 
 fn query(version: i16, partition: &ListOffsetsPartition) -> Option<OffsetQuery> {

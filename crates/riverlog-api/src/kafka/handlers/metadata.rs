@@ -1,21 +1,25 @@
 //! Metadata v0–v13 (KIP-4, 430, 516, 700, 1102). Topics that don't exist are made when the client and the node allow it, and the
 //! answer waits for them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use riverlog_core::metadata::{AdminAnswer, AdminCommand, MetadataImage, NewTopic, TopicImage};
+use bytes::Bytes;
+use riverlog_core::metadata::{
+    AdminAnswer, AdminCommand, MetadataImage, NewTopic, TopicImage, check_topic_name,
+};
 use riverlog_node::Reply;
 use riverlog_wire::messages::metadata_request::MetadataRequestTopic;
 use riverlog_wire::messages::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
-use riverlog_wire::messages::{MetadataRequest, MetadataResponse};
+use riverlog_wire::messages::{ApiKey, MetadataRequest, MetadataResponse};
+use riverlog_wire::primitives::Writer;
 use riverlog_wire::{ErrorCode, TopicId};
 
 use super::NO_OPERATIONS;
 use crate::kafka::door::KafkaDoor;
-use crate::kafka::responder::Responder;
+use crate::kafka::responder::{Close, Responder};
 use crate::kafka::session::Context;
 
 /// Topics by id; v10 and v11 have the field and must refuse it.
@@ -24,13 +28,11 @@ const IDS_FROM: i16 = 12;
 pub(super) fn handle(context: &Context<'_>, request: MetadataRequest, responder: Responder) {
     let version = context.version;
     let door = Arc::clone(context.door);
-    let Some(topics) = request.topics else {
-        return responder.send(&all_topics(&door, version));
-    };
     // In v0 no topics at all means all topics.
-    if version == 0 && topics.is_empty() {
-        return responder.send(&all_topics(&door, version));
-    }
+    let topics = match request.topics {
+        Some(topics) if version > 0 || !topics.is_empty() => topics,
+        _ => return send_all(&door, version, responder),
+    };
     let by_id = topics.iter().any(|t| t.topic_id != TopicId::ZERO);
     if by_id && version < IDS_FROM {
         return responder.send(&refused(&door, topics));
@@ -40,27 +42,47 @@ pub(super) fn handle(context: &Context<'_>, request: MetadataRequest, responder:
     let may_create =
         door.settings.auto_create_topics && (version < 4 || request.allow_auto_topic_creation);
     if missing.is_empty() || !may_create {
-        return responder.send(&these_topics(&door, version, topics));
+        return responder.send(&these_topics(&door, version, topics, &Failures::new()));
     }
-    let new_topics = missing
-        .into_iter()
-        .map(|name| NewTopic {
-            name,
-            partitions: -1,
-            replication_factor: -1,
-            id: TopicId(door.node.random().to_be_bytes()),
-            ..NewTopic::default()
-        })
-        .collect();
+    let new_topics = missing.iter().map(|name| NewTopic {
+        name: name.clone(),
+        partitions: -1,
+        replication_factor: -1,
+        id: TopicId(door.node.random().to_be_bytes()),
+        ..NewTopic::default()
+    });
     let command = AdminCommand::CreateTopics {
-        topics: new_topics,
+        topics: new_topics.collect(),
         validate_only: false,
     };
-    // Whatever became of it (another client may have been first), the image tells.
-    let reply = Reply::new(move |_: Result<AdminAnswer, ErrorCode>| {
-        responder.send(&these_topics(&door, version, topics));
+    let reply = Reply::new(move |answer: Result<AdminAnswer, ErrorCode>| {
+        let results = super::results(answer, missing.len());
+        let failures = missing.into_iter().zip(results);
+        let failures = failures.map(|(name, r)| (name, r.error)).collect();
+        // Another client may have been first: where the topic is there, the image tells, and no failure counts.
+        responder.send(&these_topics(&door, version, topics, &failures));
     });
     context.door.node.admin(command, context.now, reply);
+}
+
+/// Why a topic couldn't be made.
+type Failures = BTreeMap<String, ErrorCode>;
+
+/// Sends all topics, encoded once for all who ask.
+fn send_all(door: &KafkaDoor, version: i16, responder: Responder) {
+    let image = door.node.image();
+    let body = door.metadata.body(&image, version, || {
+        let mut body = Vec::new();
+        let mut w = Writer::new(&mut body);
+        all_topics(door, &image, version).encode(&mut w, version);
+        w.finish().map(|_| Bytes::from(body))
+    });
+    match body {
+        Ok(body) => responder.send_body(ApiKey::Metadata, body),
+        Err(error) => responder.close(Close::new(format!(
+            "Metadata v{version} can't be encoded: {error}"
+        ))),
+    }
 }
 
 fn missing_names(image: &MetadataImage, topics: &[MetadataRequestTopic]) -> BTreeSet<String> {
@@ -70,36 +92,41 @@ fn missing_names(image: &MetadataImage, topics: &[MetadataRequestTopic]) -> BTre
         .filter_map(|t| t.name.as_deref());
     let missing = names.filter(|name| image.topic(name).is_none());
     missing
-        .filter(|name| riverlog_core::metadata::check_topic_name(name).is_ok())
+        .filter(|name| check_topic_name(name).is_ok())
         .map(str::to_owned)
         .collect()
 }
 
-fn all_topics(door: &KafkaDoor, version: i16) -> MetadataResponse {
-    let image = door.node.image();
+fn all_topics(door: &KafkaDoor, image: &MetadataImage, version: i16) -> MetadataResponse {
     let mut topics: Vec<&Arc<TopicImage>> = image.topics.values().collect();
     topics.sort_by(|a, b| a.name.cmp(&b.name));
     let topics = topics
         .into_iter()
         .map(|topic| describe(version, topic))
         .collect();
-    frame(door, &image, topics)
+    frame(door, image, topics)
 }
 
 fn these_topics(
     door: &KafkaDoor,
     version: i16,
     asked: Vec<MetadataRequestTopic>,
+    failures: &Failures,
 ) -> MetadataResponse {
     let image = door.node.image();
     let topics = asked
         .into_iter()
-        .map(|ask| find(&image, version, ask))
+        .map(|ask| find(&image, version, ask, failures))
         .collect();
     frame(door, &image, topics)
 }
 
-fn find(image: &MetadataImage, version: i16, asked: MetadataRequestTopic) -> MetadataResponseTopic {
+fn find(
+    image: &MetadataImage,
+    version: i16,
+    asked: MetadataRequestTopic,
+    failures: &Failures,
+) -> MetadataResponseTopic {
     if asked.topic_id != TopicId::ZERO {
         return match image.topics.get(&asked.topic_id) {
             Some(topic) => describe(version, topic),
@@ -107,16 +134,19 @@ fn find(image: &MetadataImage, version: i16, asked: MetadataRequestTopic) -> Met
         };
     }
     let name = asked.name.unwrap_or_default();
-    match image.topic(&name) {
-        Some(topic) => describe(version, topic),
-        None => {
-            let error = match riverlog_core::metadata::check_topic_name(&name) {
-                Ok(()) => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
-                Err(_) => ErrorCode::INVALID_TOPIC_EXCEPTION,
-            };
-            failed(version, Some(name), TopicId::ZERO, error)
-        }
+    if let Some(topic) = image.topic(&name) {
+        return describe(version, topic);
     }
+    let error = match failures.get(&name) {
+        // It was made and is gone again, or is being made: worth another try.
+        Some(&ErrorCode::NONE | &ErrorCode::TOPIC_ALREADY_EXISTS) => {
+            ErrorCode::LEADER_NOT_AVAILABLE
+        }
+        Some(error) => *error,
+        None if check_topic_name(&name).is_err() => ErrorCode::INVALID_TOPIC_EXCEPTION,
+        None => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+    };
+    failed(version, Some(name), TopicId::ZERO, error)
 }
 
 /// v10 and v11 with topic ids: refused as a whole, each topic by itself.
@@ -192,7 +222,7 @@ fn frame(
         .values()
         .filter(|b| !b.fenced)
         .filter_map(|broker| {
-            let (host, port) = door.address_of(broker.id)?;
+            let (host, port) = door.address(broker)?;
             Some(MetadataResponseBroker {
                 node_id: broker.id.0,
                 host,

@@ -1,6 +1,7 @@
 //! One file for each API, headed by the versions that it serves and what it leaves out.
 
 mod alter_configs;
+mod alter_replica_log_dirs;
 mod api_versions;
 mod configs;
 mod create_partitions;
@@ -8,28 +9,41 @@ mod create_topics;
 mod delete_groups;
 mod delete_records;
 mod delete_topics;
+mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
+mod describe_log_dirs;
+mod describe_quorum;
+mod describe_topic_partitions;
+mod elect_leaders;
 mod fetch;
 mod find_coordinator;
 mod heartbeat;
 mod incremental_alter_configs;
 mod init_producer_id;
 mod join_group;
+mod leaders;
 mod leave_group;
+mod list_config_resources;
 mod list_groups;
 mod list_offsets;
+mod list_partition_reassignments;
 mod metadata;
 mod offset_commit;
+mod offset_delete;
 mod offset_fetch;
 mod offset_for_leader_epoch;
 mod produce;
+mod sasl_handshake;
 mod sync_group;
+mod unregister_broker;
+mod update_features;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use riverlog_core::metadata::{AdminAnswer, AdminResult, MetadataImage, TopicImage};
+use riverlog_node::Isolation;
 use riverlog_wire::messages::{ApiKey, Request};
 use riverlog_wire::primitives::Reader;
 use riverlog_wire::{ErrorCode, TopicId};
@@ -54,13 +68,25 @@ macro_rules! served {
             reader: &mut Reader<'_>,
             responder: Responder,
         ) -> Result<(), Close> {
-            match key {
-                ApiKey::ApiVersions if !key.versions().contains(&context.version) => {
+            let served = key.min_version()..=key.max_stable_version();
+            if !served.contains(&context.version) {
+                if key == ApiKey::ApiVersions {
                     api_versions::refuse_version(responder);
+                    return Ok(());
                 }
-                $(ApiKey::$api => $module::handle(context, decode(context, reader)?, responder),)*
-                $(ApiKey::$raw => $raw_module::handle(context, reader, responder)?,)*
-                other => return Err(Close::new(format!("{} isn't served here", other.name()))),
+                let close = wrong_version(key, context.version);
+                return Err(responder.refuse(close));
+            }
+            match key {
+                $(ApiKey::$api => match decode(context, reader) {
+                    Ok(request) => $module::handle(context, request, responder),
+                    Err(close) => return Err(responder.refuse(close)),
+                },)*
+                $(ApiKey::$raw => return $raw_module::handle(context, reader, responder),)*
+                other => {
+                    let close = Close::new(format!("{} isn't served here", other.name()));
+                    return Err(responder.refuse(close));
+                }
             }
             Ok(())
         }
@@ -81,6 +107,7 @@ served! {
         SyncGroup => sync_group,
         DescribeGroups => describe_groups,
         ListGroups => list_groups,
+        SaslHandshake => sasl_handshake,
         ApiVersions => api_versions,
         CreateTopics => create_topics,
         DeleteTopics => delete_topics,
@@ -89,13 +116,32 @@ served! {
         OffsetForLeaderEpoch => offset_for_leader_epoch,
         DescribeConfigs => describe_configs,
         AlterConfigs => alter_configs,
+        AlterReplicaLogDirs => alter_replica_log_dirs,
+        DescribeLogDirs => describe_log_dirs,
         CreatePartitions => create_partitions,
         DeleteGroups => delete_groups,
+        ElectLeaders => elect_leaders,
         IncrementalAlterConfigs => incremental_alter_configs,
+        ListPartitionReassignments => list_partition_reassignments,
+        OffsetDelete => offset_delete,
+        DescribeQuorum => describe_quorum,
+        UpdateFeatures => update_features,
+        DescribeCluster => describe_cluster,
+        UnregisterBroker => unregister_broker,
+        ListConfigResources => list_config_resources,
+        DescribeTopicPartitions => describe_topic_partitions,
     }
     raw {
         Produce => produce,
     }
+}
+
+fn wrong_version(key: ApiKey, version: i16) -> Close {
+    let (from, to) = (key.min_version(), key.max_stable_version());
+    Close::new(format!(
+        "{} v{version} isn't served, v{from} to v{to} are; a client that asks ApiVersions first chooses one of them",
+        key.name()
+    ))
 }
 
 /// Reads a request body; bytes after it are tolerated, as Kafka does.
@@ -113,6 +159,15 @@ fn decode<R: Request>(context: &Context<'_>, reader: &mut Reader<'_>) -> Result<
 /// Milliseconds of a request; below zero counts as zero.
 fn millis(ms: i32) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+/// A request's isolation level.
+fn isolation(level: i8) -> Isolation {
+    if level == 1 {
+        Isolation::ReadCommitted
+    } else {
+        Isolation::ReadUncommitted
+    }
 }
 
 /// A topic by id (from the version on that has ids) or by name.

@@ -3,6 +3,8 @@
 //!
 //! Batches are checked by header and CRC here; the records inside stay closed. Each is copied once, out of the frame.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use riverlog_core::metadata::TopicRef;
@@ -12,19 +14,39 @@ use riverlog_wire::batch::{BatchError, ProduceError, validate_produce};
 use riverlog_wire::compression::Compression;
 use riverlog_wire::messages::ProduceResponse;
 use riverlog_wire::messages::produce_response::{
-    BatchIndexAndErrorMessage, PartitionProduceResponse, TopicProduceResponse,
+    BatchIndexAndErrorMessage, LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse,
+    TopicProduceResponse,
 };
 use riverlog_wire::messages::produce_view::ProduceRequestView;
 use riverlog_wire::primitives::Reader;
 
+use super::{leaders, millis};
+use crate::kafka::door::KafkaDoor;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::{Close, Responder};
 use crate::kafka::session::Context;
 
 /// zstd came with v7 (KIP-110); older clients can't read what they write.
 const ZSTD_FROM: i16 = 7;
+/// Words beside the error code, and the records to blame (KIP-467).
+const MESSAGES_FROM: i16 = 8;
+/// Who leads instead (KIP-951).
+const LEADERS_FROM: i16 = 10;
 /// Topics by id.
 const IDS_FROM: i16 = 13;
+
+/// What became of one batch.
+struct Outcome {
+    response: PartitionProduceResponse,
+    /// When the client should come again; zero: at once.
+    retry_after: Duration,
+}
+
+/// A topic of the request, and how many of its partitions were in it.
+struct Asked {
+    topic: TopicRef,
+    partitions: usize,
+}
 
 pub(super) fn handle(
     context: &Context<'_>,
@@ -32,66 +54,54 @@ pub(super) fn handle(
     responder: Responder,
 ) -> Result<(), Close> {
     let version = context.version;
-    let request = ProduceRequestView::decode(reader, version).map_err(|e| {
-        Close::new(format!(
-            "Produce v{version} of client {:?} can't be read: {e}",
-            context.client_id
-        ))
-    })?;
-    let acks = request.acks;
-    // Topics and the number of their partitions; the answers come flat and are dealt out again.
-    let shape: Vec<(String, riverlog_wire::TopicId, usize)> = request
-        .topics()
-        .map(|t| (t.name.to_owned(), t.topic_id, t.partitions().len()))
-        .collect();
-    let mut gather = Gather::new(move |answers: Vec<PartitionProduceResponse>| {
-        if acks == 0 {
-            return finish_silently(responder, &answers);
+    let request = match ProduceRequestView::decode(reader, version) {
+        Ok(request) => request,
+        Err(e) => {
+            let client = context.client_id;
+            let close = format!("Produce v{version} of client {client:?} can't be read: {e}");
+            return Err(responder.refuse(Close::new(close)));
         }
-        let mut answers = answers.into_iter();
-        let responses = shape
-            .into_iter()
-            .map(|(name, topic_id, count)| TopicProduceResponse {
-                name,
-                topic_id,
-                partition_responses: answers.by_ref().take(count).collect(),
-            })
-            .collect();
-        responder.send(&ProduceResponse {
-            responses,
-            ..ProduceResponse::default()
-        });
-    });
-    let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
-    for topic in request.topics() {
-        let reference = if version >= IDS_FROM {
-            TopicRef::Id(topic.topic_id)
+    };
+    let acks = request.acks;
+    // The answers come flat, and are dealt out again to the topics.
+    let shape: Vec<Asked> = request
+        .topics()
+        .map(|topic| Asked {
+            topic: if version >= IDS_FROM {
+                TopicRef::Id(topic.topic_id)
+            } else {
+                TopicRef::Name(topic.name.to_owned())
+            },
+            partitions: topic.partitions().len(),
+        })
+        .collect();
+    let topics: Vec<TopicRef> = shape.iter().map(|asked| asked.topic.clone()).collect();
+    let door = Arc::clone(context.door);
+    let mut gather = Gather::new(move |outcomes: Vec<Outcome>| {
+        if acks == 0 {
+            finish_silently(responder, &outcomes);
         } else {
-            TopicRef::Name(topic.name.to_owned())
-        };
+            responder.send(&respond(&door, version, shape, outcomes));
+        }
+    });
+    let timeout = millis(request.timeout_ms);
+    let transactional = request.transactional_id.is_some();
+    for (topic, reference) in request.topics().zip(topics) {
         for (index, records) in topic.partitions() {
-            if request.transactional_id.is_some() {
-                let error = ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
-                gather.ready(failed(
-                    version,
-                    index,
-                    error,
-                    "transactions aren't served yet".to_owned(),
-                ));
-                continue;
-            }
             // A null set of records leaves Kafka's clients without an answer; it is refused here.
             let bytes = records.unwrap_or_default();
-            if let Err((error, message)) = check(version, acks, &bytes) {
-                gather.ready(failed(version, index, error, message));
-                continue;
-            }
-            match context.door.node.partition(&reference, index) {
-                Err(error) => {
-                    gather.ready(failed(version, index, error, error.message().to_owned()))
-                }
+            let found = context
+                .door
+                .node
+                .partition(&reference, index)
+                .map_err(|error| (error, error.message().to_owned()))
+                .and_then(|partition| {
+                    check(version, acks, transactional, &bytes).map(|()| partition)
+                });
+            match found {
+                Err((error, message)) => gather.ready(failed(version, index, error, message)),
                 Ok(partition) => {
-                    let reply = gather.reply(move |answer| response(version, index, answer));
+                    let reply = gather.reply(move |answer| outcome(version, index, answer));
                     let command = AppendCommand {
                         batch: bytes.to_vec(),
                         acks,
@@ -110,90 +120,145 @@ pub(super) fn handle(
 }
 
 /// acks=0: nothing is said, but a failure ends the connection, so that the client looks at the metadata again.
-fn finish_silently(responder: Responder, answers: &[PartitionProduceResponse]) {
-    match answers.iter().find(|a| a.error_code != ErrorCode::NONE) {
+fn finish_silently(responder: Responder, outcomes: &[Outcome]) {
+    let mut codes = outcomes.iter().map(|o| o.response.error_code);
+    match codes.find(|code| *code != ErrorCode::NONE) {
         None => responder.nothing(),
-        Some(answer) => {
-            let why = answer.error_code.name();
-            responder.close(Close::new(format!(
-                "a record sent with acks=0 wasn't stored: {why}"
-            )));
-        }
+        Some(code) => responder.close(Close::new(format!(
+            "records sent with acks=0 weren't stored: {}",
+            code.name()
+        ))),
     }
 }
 
-fn check(version: i16, acks: i16, bytes: &[u8]) -> Result<(), (ErrorCode, String)> {
+fn respond(
+    door: &KafkaDoor,
+    version: i16,
+    shape: Vec<Asked>,
+    outcomes: Vec<Outcome>,
+) -> ProduceResponse {
+    let wait = outcomes.iter().map(|o| o.retry_after).max();
+    let wait_ms = wait.unwrap_or_default().as_millis();
+    let mut response = ProduceResponse {
+        throttle_time_ms: i32::try_from(wait_ms).unwrap_or(i32::MAX),
+        ..ProduceResponse::default()
+    };
+    let mut leading = BTreeSet::new();
+    let mut outcomes = outcomes.into_iter();
+    for asked in shape {
+        let mut partitions = Vec::with_capacity(asked.partitions);
+        for mut outcome in outcomes.by_ref().take(asked.partitions) {
+            let partition = &mut outcome.response;
+            if version >= LEADERS_FROM
+                && partition.error_code == ErrorCode::NOT_LEADER_OR_FOLLOWER
+                && let Some(leader) = leaders::of(door, &asked.topic, partition.index)
+            {
+                partition.current_leader = LeaderIdAndEpoch {
+                    leader_id: leader.id,
+                    leader_epoch: leader.epoch,
+                };
+                leading.insert(leader.id);
+            }
+            partitions.push(outcome.response);
+        }
+        let (name, topic_id) = leaders::parts(asked.topic);
+        response.responses.push(TopicProduceResponse {
+            name,
+            topic_id,
+            partition_responses: partitions,
+        });
+    }
+    response.node_endpoints = leaders::addresses(door, &leading)
+        .map(|node| NodeEndpoint {
+            node_id: node.id,
+            host: node.host,
+            port: node.port,
+            rack: node.rack,
+        })
+        .collect();
+    response
+}
+
+fn check(
+    version: i16,
+    acks: i16,
+    transactional: bool,
+    bytes: &[u8],
+) -> Result<(), (ErrorCode, String)> {
     if !(-1..=1).contains(&acks) {
         let message = format!("acks is {acks}; use -1 (all in-sync replicas), 0 or 1");
         return Err((ErrorCode::INVALID_REQUIRED_ACKS, message));
     }
     let batch = validate_produce(bytes).map_err(|error| (code_of(&error), error.to_string()))?;
-    let zstd = batch.header.attributes.compression() == Some(Compression::Zstd);
-    if zstd && version < ZSTD_FROM {
+    let attributes = batch.header.attributes;
+    if version < ZSTD_FROM && attributes.compression() == Some(Compression::Zstd) {
         let message = format!(
             "zstd needs Produce v{ZSTD_FROM}, this is v{version}; use a newer client or another codec"
         );
         return Err((ErrorCode::UNSUPPORTED_COMPRESSION_TYPE, message));
+    }
+    if transactional || attributes.is_transactional() {
+        let message = "transactions aren't served here; produce without a transactional.id";
+        let error = ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
+        return Err((error, message.to_owned()));
     }
     Ok(())
 }
 
 fn code_of(error: &ProduceError) -> ErrorCode {
     match error {
-        ProduceError::Batch(BatchError::Crc { .. } | BatchError::Short { .. }) => {
-            ErrorCode::CORRUPT_MESSAGE
-        }
-        ProduceError::Codec(_) => ErrorCode::UNSUPPORTED_COMPRESSION_TYPE,
+        ProduceError::Batch(BatchError::Crc { .. }) => ErrorCode::CORRUPT_MESSAGE,
         _ => ErrorCode::INVALID_RECORD,
     }
 }
 
-fn response(
-    version: i16,
-    index: i32,
-    answer: Result<AppendAnswer, AppendFailure>,
-) -> PartitionProduceResponse {
-    match answer {
-        Ok(answer) => PartitionProduceResponse {
-            index,
-            base_offset: answer.base_offset.0,
-            log_append_time_ms: answer.log_append_time_ms,
-            log_start_offset: if version >= 5 {
-                answer.log_start_offset.0
-            } else {
-                -1
-            },
-            ..PartitionProduceResponse::default()
-        },
-        Err(failure) => {
-            let records = failure.records.into_iter().map(|(batch_index, message)| {
-                BatchIndexAndErrorMessage {
-                    batch_index,
-                    batch_index_error_message: Some(message),
-                }
-            });
-            let mut response = failed(version, index, failure.error, failure.message);
-            if version >= 8 {
-                response.record_errors = records.collect();
-            }
-            response
+fn outcome(version: i16, index: i32, answer: Result<AppendAnswer, AppendFailure>) -> Outcome {
+    let failure = match answer {
+        Ok(answer) => {
+            let response = PartitionProduceResponse {
+                index,
+                base_offset: answer.base_offset.0,
+                log_append_time_ms: answer.log_append_time_ms,
+                log_start_offset: if version >= 5 {
+                    answer.log_start_offset.0
+                } else {
+                    -1
+                },
+                ..PartitionProduceResponse::default()
+            };
+            return Outcome {
+                response,
+                retry_after: Duration::ZERO,
+            };
         }
+        Err(failure) => failure,
+    };
+    let mut outcome = failed(version, index, failure.error, failure.message);
+    outcome.retry_after = failure.retry_after.unwrap_or_default();
+    if version >= MESSAGES_FROM {
+        let records = failure.records.into_iter();
+        outcome.response.record_errors = records
+            .map(|(batch_index, message)| BatchIndexAndErrorMessage {
+                batch_index,
+                batch_index_error_message: Some(message),
+            })
+            .collect();
     }
+    outcome
 }
 
-fn failed(
-    version: i16,
-    index: i32,
-    error_code: ErrorCode,
-    message: String,
-) -> PartitionProduceResponse {
-    PartitionProduceResponse {
+fn failed(version: i16, index: i32, error_code: ErrorCode, message: String) -> Outcome {
+    let response = PartitionProduceResponse {
         index,
         error_code,
         base_offset: -1,
         log_append_time_ms: -1,
         log_start_offset: -1,
-        error_message: (version >= 8).then_some(message),
+        error_message: (version >= MESSAGES_FROM).then_some(message),
         ..PartitionProduceResponse::default()
+    };
+    Outcome {
+        response,
+        retry_after: Duration::ZERO,
     }
 }

@@ -1,0 +1,14 @@
+//! SaslHandshake v0–v1 (KIP-43, 152). On a listener without SASL, which all are so far, it is a request at the wrong time.
+
+use riverlog_wire::ErrorCode;
+use riverlog_wire::messages::{SaslHandshakeRequest, SaslHandshakeResponse};
+
+use crate::kafka::responder::Responder;
+use crate::kafka::session::Context;
+
+pub(super) fn handle(_: &Context<'_>, _: SaslHandshakeRequest, responder: Responder) {
+    responder.send(&SaslHandshakeResponse {
+        error_code: ErrorCode::ILLEGAL_SASL_STATE,
+        mechanisms: Vec::new(),
+    });
+}

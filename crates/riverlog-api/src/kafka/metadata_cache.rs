@@ -1,0 +1,85 @@
+//! The answer about all topics, encoded once for all who ask (RC-34): a thousand clients that reconnect at once to a node with
+//! many partitions cost one encoding, and share its bytes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use riverlog_core::metadata::MetadataImage;
+
+/// The encoded bodies for the image that was current last; at most one for each version of the API.
+#[derive(Debug, Default)]
+pub(crate) struct MetadataCache(Mutex<Bodies>);
+
+#[derive(Debug, Default)]
+struct Bodies {
+    image: Option<Arc<MetadataImage>>,
+    by_version: BTreeMap<i16, Bytes>,
+}
+
+impl MetadataCache {
+    /// The body for an image in a version; `encode` makes it when it isn't there. Others wait meanwhile, rather than to make it too.
+    pub(crate) fn body<E>(
+        &self,
+        image: &Arc<MetadataImage>,
+        version: i16,
+        encode: impl FnOnce() -> Result<Bytes, E>,
+    ) -> Result<Bytes, E> {
+        let mut bodies = self.0.lock();
+        if !bodies.image.as_ref().is_some_and(|i| Arc::ptr_eq(i, image)) {
+            *bodies = Bodies {
+                image: Some(Arc::clone(image)),
+                by_version: BTreeMap::new(),
+            };
+        }
+        if let Some(body) = bodies.by_version.get(&version) {
+            return Ok(body.clone());
+        }
+        let body = encode()?;
+        bodies.by_version.insert(version, body.clone());
+        Ok(body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(
+        cache: &MetadataCache,
+        image: &Arc<MetadataImage>,
+        version: i16,
+        made: &mut u32,
+    ) -> Bytes {
+        let encode = || {
+            *made += 1;
+            Ok::<_, ()>(Bytes::from(made.to_string()))
+        };
+        cache.body(image, version, encode).unwrap()
+    }
+
+    #[test]
+    fn a_body_is_made_once_for_each_version_and_anew_when_metadata_changed() {
+        let (cache, mut made) = (MetadataCache::default(), 0);
+        let before = Arc::new(MetadataImage::default());
+        let first = ask(&cache, &before, 9, &mut made);
+        assert_eq!(ask(&cache, &before, 9, &mut made), first);
+        assert_ne!(ask(&cache, &before, 12, &mut made), first);
+        assert_eq!(made, 2);
+        let after = Arc::new(MetadataImage::default());
+        assert_ne!(ask(&cache, &after, 9, &mut made), first);
+        assert_eq!(made, 3);
+    }
+
+    #[test]
+    fn what_can_not_be_made_is_not_kept() {
+        let cache = MetadataCache::default();
+        let image = Arc::new(MetadataImage::default());
+        assert_eq!(cache.body(&image, 1, || Err("no")), Err("no"));
+        assert_eq!(
+            cache.body(&image, 1, || Ok::<_, ()>(Bytes::new())),
+            Ok(Bytes::new())
+        );
+    }
+}
