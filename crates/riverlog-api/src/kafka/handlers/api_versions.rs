@@ -20,20 +20,21 @@ pub(super) fn handle(context: &Context<'_>, request: ApiVersionsRequest, respond
             ..ApiVersionsResponse::default()
         });
     }
+    // Before v4 clients can't take a feature that may be off (KAFKA-17492): 0 is left out of its range.
+    let lowest = if context.version < 4 { 1 } else { 0 };
+    let supported = SUPPORTED.iter().filter(|feature| is_there(feature.name));
+    let finalized = image.features.iter().filter(|(name, _)| is_there(name));
     responder.send(&ApiVersionsResponse {
         api_keys: served(),
-        supported_features: SUPPORTED
-            .iter()
+        supported_features: supported
             .map(|feature| SupportedFeatureKey {
                 name: feature.name.to_owned(),
-                min_version: feature.min,
+                min_version: feature.min.max(lowest),
                 max_version: feature.max,
             })
             .collect(),
         finalized_features_epoch: image.position.0,
-        finalized_features: image
-            .features
-            .iter()
+        finalized_features: finalized
             .map(|(name, level)| FinalizedFeatureKey {
                 name: name.clone(),
                 max_version_level: *level,
@@ -42,6 +43,14 @@ pub(super) fn handle(context: &Context<'_>, request: ApiVersionsRequest, respond
             .collect(),
         ..ApiVersionsResponse::default()
     });
+}
+
+/// Whether this door serves what a feature stands for. Clients use what they are told of, so nothing else is said.
+fn is_there(feature: &str) -> bool {
+    match feature {
+        "group.version" => is_served(ApiKey::ConsumerGroupHeartbeat),
+        _ => true,
+    }
 }
 
 /// A version that nobody speaks is answered in version 0, with the range of this API alone: the client picks one and

@@ -1,4 +1,4 @@
-//! DeleteGroups v0–v3 (KIP-229).
+//! DeleteGroups v0–v3 (KIP-229; an error's words from v3).
 
 use riverlog_core::groups::{GroupAnswer, GroupCommand};
 use riverlog_wire::ErrorCode;
@@ -10,6 +10,7 @@ use crate::kafka::responder::Responder;
 use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: DeleteGroupsRequest, responder: Responder) {
+    let version = context.version;
     let mut gather = Gather::new(move |results| {
         responder.send(&DeleteGroupsResponse {
             throttle_time_ms: 0,
@@ -28,7 +29,8 @@ pub(super) fn handle(context: &Context<'_>, request: DeleteGroupsRequest, respon
             DeletableGroupResult {
                 group_id,
                 error_code,
-                error_message: None,
+                error_message: (version >= 3 && error_code != ErrorCode::NONE)
+                    .then(|| error_code.message().to_owned()),
             }
         });
         context.door.node.group(command, context.now, reply);

@@ -1,6 +1,7 @@
 //! DescribeGroups v0–v6 (KIP-345, 430, 1043). A missing group is "Dead" without an error up to v5, and
 //! GROUP_ID_NOT_FOUND from v6 on.
 
+use bytes::Bytes;
 use riverlog_core::groups::GroupDescription;
 use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
@@ -62,7 +63,7 @@ fn describe(
             };
         }
     };
-    // Only a stable group has an assignment and a protocol worth the name.
+    // Only a stable group has chosen a protocol that all its members know.
     let stable = group.state == "Stable";
     let members = group
         .members
@@ -75,13 +76,9 @@ fn describe(
             member_metadata: if stable {
                 member.metadata
             } else {
-                Default::default()
+                Bytes::new()
             },
-            member_assignment: if stable {
-                member.assignment
-            } else {
-                Default::default()
-            },
+            member_assignment: member.assignment,
         });
     DescribedGroup {
         group_state: group.state.to_owned(),

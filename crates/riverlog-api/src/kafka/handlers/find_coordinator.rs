@@ -1,5 +1,6 @@
-//! FindCoordinator v0–v6 (KIP-98, 699). Groups are coordinated here; transactions and share groups are not served yet, and
-//! their coordinators aren't available.
+//! FindCoordinator v0–v6 (KIP-98, 699). Groups are coordinated here. So are transactions, which aren't served yet: producers
+//! learn that at once from InitProducerId, where a missing coordinator would be looked for until they time out. Share groups
+//! (v6) have no coordinator.
 
 use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::find_coordinator_response::Coordinator;
@@ -46,7 +47,7 @@ pub(super) fn handle(context: &Context<'_>, request: FindCoordinatorRequest, res
 fn find(context: &Context<'_>, key_type: i8, key: String) -> Coordinator {
     let broker = context.door.node.settings().broker;
     match (key_type, context.door.address_of(broker)) {
-        (GROUP, Some((host, port))) => Coordinator {
+        (GROUP | TRANSACTION, Some((host, port))) => Coordinator {
             key,
             node_id: broker.0,
             host,

@@ -9,10 +9,13 @@ use crate::kafka::responder::Responder;
 use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: InitProducerIdRequest, responder: Responder) {
+    let half = (request.producer_id == -1) != (request.producer_epoch == -1);
     let refused = match request.transactional_id.as_deref() {
+        _ if half => Some(ErrorCode::INVALID_REQUEST),
         None => None,
         Some("") => Some(ErrorCode::INVALID_REQUEST),
-        // Not retriable, and shown by clients with its name: better than to retry for ever.
+        // The one error that the Java client, librdkafka and franz-go all take for final: they show it at once, where they
+        // would try others again for as long as they may block.
         Some(_) => Some(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     };
     if let Some(error_code) = refused {

@@ -40,8 +40,8 @@ pub(super) fn handle(context: &Context<'_>, request: JoinGroupRequest, responder
     let reply = Reply::new(move |answer| {
         let response = match answer {
             GroupAnswer::Join(join) => response(version, join),
-            GroupAnswer::Error(error_code) => failed(error_code),
-            _ => failed(ErrorCode::UNKNOWN_SERVER_ERROR),
+            GroupAnswer::Error(error_code) => failed(version, error_code),
+            _ => failed(version, ErrorCode::UNKNOWN_SERVER_ERROR),
         };
         responder.send(&response);
     });
@@ -51,11 +51,11 @@ pub(super) fn handle(context: &Context<'_>, request: JoinGroupRequest, responder
         .group(GroupCommand::Join(join), context.now, reply);
 }
 
-fn failed(error_code: ErrorCode) -> JoinGroupResponse {
+fn failed(version: i16, error_code: ErrorCode) -> JoinGroupResponse {
     JoinGroupResponse {
         error_code,
         generation_id: -1,
-        protocol_name: Some(String::new()),
+        protocol_name: (version < 7).then(String::new),
         ..JoinGroupResponse::default()
     }
 }

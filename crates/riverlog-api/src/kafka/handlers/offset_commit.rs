@@ -52,6 +52,10 @@ pub(super) fn handle(context: &Context<'_>, request: OffsetCommitRequest, respon
             partitions,
         });
     }
+    // Nothing is left to commit: the group isn't asked, and none is made.
+    if offsets.is_empty() {
+        return responder.send(&response);
+    }
     let command = GroupCommand::Commit {
         group: request.group_id,
         generation: Generation(request.generation_id_or_member_epoch),

@@ -102,6 +102,14 @@ fn answer(
 ) -> OffsetFetchResponseGroup {
     let found = match found {
         Ok(found) => found,
+        // Before v2 only partitions have errors.
+        Err(error_code) if version < 2 => {
+            return OffsetFetchResponseGroup {
+                group_id,
+                topics: all_failed(topics.unwrap_or_default(), error_code),
+                error_code,
+            };
+        }
         Err(error_code) => {
             return OffsetFetchResponseGroup {
                 group_id,
@@ -151,6 +159,22 @@ fn in_order(
         });
     }
     response
+}
+
+fn all_failed(
+    topics: Vec<OffsetFetchRequestTopics>,
+    error_code: ErrorCode,
+) -> Vec<OffsetFetchResponseTopics> {
+    let failed = |topic: OffsetFetchRequestTopics| OffsetFetchResponseTopics {
+        name: topic.name,
+        topic_id: topic.topic_id,
+        partitions: topic
+            .partition_indexes
+            .iter()
+            .map(|index| partition(*index, None, error_code))
+            .collect(),
+    };
+    topics.into_iter().map(failed).collect()
 }
 
 /// All offsets of a group, topic by topic.
