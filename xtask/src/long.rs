@@ -104,11 +104,8 @@ fn deny() -> Result<Verdict> {
         .limit(300)
         .outcome()?;
     eprint!("{}{}", out.stdout, out.stderr);
-    let said = out
-        .stdout
-        .lines()
-        .chain(out.stderr.lines())
-        .rfind(|l| !l.trim().is_empty());
+    // The verdicts come last on stdout, "licenses ok" say.
+    let said = out.stdout.lines().rfind(|l| !l.trim().is_empty());
     let result = format!("{}; {}", version.trim(), said.unwrap_or_default().trim());
     Ok(Verdict {
         passed: out.ok(),

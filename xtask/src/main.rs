@@ -6,6 +6,7 @@ mod codegen;
 mod compat;
 mod conformance;
 mod flights;
+mod fuzz;
 mod long;
 mod metadata;
 mod peer;
@@ -56,6 +57,8 @@ enum Command {
     Peer(peer::Args),
     /// Brings a year of flights (336,776 records) as JSON lines, for examples and measurements
     Flights(flights::Args),
+    /// Feeds each decoder bytes that nobody would send, for a moment
+    Fuzz(fuzz::Args),
     /// Runs the shell blocks of the documents that are marked for it
     Readme(readme::Args),
     /// What takes too long for CI; the result goes into docs/ledger.md
@@ -72,6 +75,7 @@ fn main() -> std::process::ExitCode {
         Command::Codegen { args } => codegen::run(&args),
         Command::Peer(args) => peer::run(&args),
         Command::Flights(args) => flights::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Readme(args) => readme::run(&args),
         Command::Long(args) => long::run(&args),
     };

@@ -12,7 +12,7 @@ use crate::metadata::Workspace;
 use crate::run::cargo;
 use crate::table::Table;
 use crate::tools::{self, Missing, Tool};
-use crate::{broker, codegen, compat, readme, tidy};
+use crate::{broker, codegen, compat, fuzz, readme, tidy};
 
 #[derive(Parser)]
 pub(crate) struct Args {
@@ -85,6 +85,12 @@ const STEPS: &[Step] = &[
             "-D warnings",
             &["doc", "--workspace", "--no-deps", "--locked"],
         ),
+        not_yet: always,
+    },
+    Step {
+        name: "fuzz",
+        quick: false,
+        what: What::Own(|| fuzz::run(&fuzz::Args::default())),
         not_yet: always,
     },
     Step {

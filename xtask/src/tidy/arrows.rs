@@ -7,16 +7,31 @@ use super::Finding;
 
 /// A crate of the workspace and the ones it may use. What its tests use obeys the same table, plus `FOR_TESTS`.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("riverlog-wire", &[]),
-    ("riverlog-log", &["riverlog-wire"]),
-    ("riverlog-core", &["riverlog-wire"]),
+    ("riverlog-mutants", &[]),
+    ("riverlog-wire", &["riverlog-mutants"]),
+    ("riverlog-log", &["riverlog-mutants", "riverlog-wire"]),
+    ("riverlog-core", &["riverlog-mutants", "riverlog-wire"]),
     (
         "riverlog-node",
-        &["riverlog-wire", "riverlog-log", "riverlog-core"],
+        &[
+            "riverlog-mutants",
+            "riverlog-wire",
+            "riverlog-log",
+            "riverlog-core",
+        ],
     ),
     (
         "riverlog-quorum",
         &["riverlog-wire", "riverlog-core", "riverlog-node"],
+    ),
+    (
+        "riverlog-host",
+        &[
+            "riverlog-wire",
+            "riverlog-core",
+            "riverlog-log",
+            "riverlog-node",
+        ],
     ),
     ("riverlog-schema", &[]),
     (
@@ -35,6 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "riverlog-log",
             "riverlog-core",
             "riverlog-node",
+            "riverlog-host",
             "riverlog-api",
         ],
     ),
@@ -46,6 +62,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "riverlog-core",
             "riverlog-node",
             "riverlog-quorum",
+            "riverlog-host",
             "riverlog-schema",
             "riverlog-api",
         ],
@@ -54,6 +71,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "riverlog-sim",
         &[
+            "riverlog-mutants",
             "riverlog-wire",
             "riverlog-log",
             "riverlog-core",
@@ -91,6 +109,7 @@ const BANS: &[Ban] = &[
             "riverlog-node",
             "riverlog-api",
             "riverlog-schema",
+            "riverlog-host",
             "riverlog",
             "riverlog-sim",
             "riverlog-checker",

@@ -85,7 +85,7 @@ const RULES: &[Rule] = &[
     Rule {
         within: &[WIRE, LOG, CORE, NODE, API, SCHEMA, CHECKER, SIM],
         except: &[],
-        words: &["std::net", "TcpStream", "TcpListener", "UdpSocket"],
+        words: &["TcpStream", "TcpListener", "UdpSocket", "ToSocketAddrs"],
         look_in: LookIn::Code,
         why: "sockets belong to the hosts",
         remedy: "take bytes and give bytes",
