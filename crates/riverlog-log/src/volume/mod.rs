@@ -326,12 +326,21 @@ impl Volume {
             return Err(error);
         }
         let mut sequence = self.checkpoint.lock();
+        // What the marks know must not be in this checkpoint only: should it be damaged, the one before it and
+        // the write-ahead log have to lead to the same. Where the log has no room, a second checkpoint does it.
+        let logged = match self.make_durable(self.wal.submitted()) {
+            Err(error) if error.is_full() => false,
+            other => other.map(|()| true)?,
+        };
         self.write_checkpoint(&mut sequence)?;
-        if !clean || self.table.lock().any_entries() {
+        let clean = clean && !self.table.lock().any_entries();
+        if clean || !logged {
+            // Before the write-ahead log is used anew at the next start both must be up to date.
+            self.write_checkpoint(&mut sequence)?;
+        }
+        if !clean {
             return Ok(());
         }
-        // Both, so that either is as good as the other: the next start uses the whole write-ahead log anew.
-        self.write_checkpoint(&mut sequence)?;
         let mark = checkpoint::encode_clean(self.id, *sequence);
         start::replace(&*self.disk, CLEAN, &mark)?;
         self.files.marked_clean();

@@ -111,7 +111,7 @@ impl WalSettings {
 /// What a checkpoint knows of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WalPlace {
-    /// Everything before it was durable.
+    /// End of its last durable group.
     pub durable: Lsn,
     /// The segment being written.
     pub segment: u64,
@@ -160,7 +160,9 @@ struct State {
     released: Lsn,
     /// What the last durable group says of `released`.
     persisted: Lsn,
+    /// Header CRC, and end, of the last durable group. The end can lie before `durable`, at a start that skipped places.
     previous: u32,
+    group_end: Lsn,
     /// A flush found no free slot; cleared when one may be.
     blocked: bool,
     failed: Option<DiskError>,
@@ -306,6 +308,7 @@ impl Wal {
                 released,
                 persisted: released,
                 previous: found.map_or(start.place.previous, |f| f.previous),
+                group_end: found.map_or(start.place.durable, |f| f.end),
                 blocked: false,
                 failed: None,
             }),
@@ -362,7 +365,7 @@ impl Wal {
     pub(crate) fn place(&self) -> (WalPlace, Lsn) {
         let state = self.state.lock();
         let place = WalPlace {
-            durable: state.durable,
+            durable: state.group_end,
             segment: match state.ring.current() {
                 Some(segment) => segment.number,
                 None => state.ring.next_number.saturating_sub(1),
@@ -476,6 +479,7 @@ impl Wal {
             }
         }
         state.previous = crc;
+        state.group_end = group.header.end();
         state.persisted = group.header.released;
         if let Some(segment) = state.ring.segments.back_mut() {
             segment.bytes += bytes;

@@ -6,6 +6,8 @@ use riverlog_wire::LeaderEpoch;
 use super::*;
 use crate::disk::{CrashDisk, Survivors};
 
+mod played;
+
 fn settings() -> VolumeSettings {
     VolumeSettings {
         wal_bytes: 128 * 1024,
