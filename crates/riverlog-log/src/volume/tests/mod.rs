@@ -4,8 +4,11 @@ use bytes::Bytes;
 use riverlog_wire::LeaderEpoch;
 
 use super::*;
-use crate::disk::{CrashDisk, Survivors};
+use crate::disk::{CrashDisk, FaultOn, MemoryDisk, Random, Survivors, SystemDisk, Times};
+use crate::{DiskFile, OpenMode};
 
+mod damage;
+mod delete;
 mod played;
 
 fn settings() -> VolumeSettings {
@@ -103,4 +106,252 @@ fn a_clean_stop_reads_nothing_at_the_next_start() {
     assert!(!handed.untouched);
     assert_eq!(handed.mark, Some(mark(0, 1)));
     assert_eq!(handed.entries.len(), 1);
+}
+
+#[test]
+fn a_stop_with_something_unsynced_is_not_clean() {
+    let disk = CrashDisk::new(1);
+    let volume = open(&disk);
+    hand(&volume, 0);
+    volume.submit(append(0, 0));
+    flush(&volume);
+    volume.checkpoint(true).unwrap();
+    drop(volume);
+    let handed = hand(&open(&disk), 0);
+    assert!(!handed.untouched);
+    assert_eq!(handed.entries.len(), 1);
+}
+
+#[test]
+fn a_folder_is_used_by_one_volume_at_a_time() {
+    let (dir, crash, memory) = (
+        tempfile::tempdir().unwrap(),
+        CrashDisk::new(1),
+        MemoryDisk::new(),
+    );
+    let system = SystemDisk::open(dir.path()).unwrap();
+    let system_again = SystemDisk::open(dir.path()).unwrap();
+    let disks: [[Arc<dyn Disk>; 2]; 3] = [
+        [Arc::new(system), Arc::new(system_again)],
+        [Arc::new(crash.clone()), Arc::new(crash)],
+        [Arc::new(memory.clone()), Arc::new(memory)],
+    ];
+    for [disk, again] in disks {
+        let volume = Volume::open(disk, settings()).unwrap();
+        let second = Volume::open(again.clone(), settings());
+        assert!(matches!(second, Err(OpenError::InUse)), "{second:?}");
+        let id = volume.disk_id();
+        drop(volume);
+        assert_eq!(Volume::open(again, settings()).unwrap().disk_id(), id);
+    }
+}
+
+#[test]
+fn an_interrupted_first_start_is_begun_again() {
+    for changes in 0..60 {
+        let disk = CrashDisk::new(1);
+        disk.fail_after(changes);
+        let done = Volume::open(Arc::new(disk.clone()), settings()).is_ok();
+        for seed in 0..20 {
+            let volume = open(&disk.crash(seed));
+            hand(&volume, 0);
+            volume.submit(append(0, 0));
+            flush(&volume);
+        }
+        if done {
+            return;
+        }
+    }
+    panic!("the first start makes too many changes to be tried here");
+}
+
+#[test]
+fn a_failed_sync_ends_the_volume() {
+    let disk = CrashDisk::new(1);
+    let volume = open(&disk);
+    hand(&volume, 0);
+    volume.submit(append(0, 0));
+    let error = std::io::ErrorKind::Other;
+    disk.fail(FaultOn::Sync, Times::Once, error, |path| {
+        path.starts_with("wal/")
+    });
+    let done = volume.take_flush().unwrap().run();
+    assert!(done.synced.is_empty());
+    assert!(done.error.is_some_and(|error| !error.is_full()));
+    assert!(volume.failed().is_some_and(|error| !error.is_full()));
+    volume.submit(append(0, 1));
+    assert!(volume.take_flush().is_none());
+    assert_eq!(volume.queued_bytes(), 0);
+    volume.checkpoint(false).unwrap_err();
+    volume.delete_log(key(0)).unwrap_err();
+}
+
+#[test]
+fn a_full_write_ahead_log_asks_for_the_logs_that_hold_it_back() {
+    let disk = CrashDisk::new(1);
+    let volume = open(&disk);
+    let mut last = BTreeMap::new();
+    for log in 0..3 {
+        hand(&volume, log);
+    }
+    for base in 0..2_000 {
+        // The first log only at the beginning.
+        let log = if base < 5 { 0 } else { 1 + base as u64 % 2 };
+        last.insert(log, (base, volume.submit(append(log, base))));
+        if let Some(flush) = volume.take_flush() {
+            assert!(flush.run().error.is_none());
+        }
+        let wanted = volume.wants_sync();
+        if wanted.is_empty() {
+            assert!(volume.take_flush().is_none());
+            continue;
+        }
+        assert!(volume.wal_bytes().0 > volume.wal_bytes().1 / 2);
+        if volume
+            .table
+            .lock()
+            .get(key(0))
+            .is_some_and(|s| s.covered == Lsn(0))
+        {
+            assert_eq!(wanted[0], key(0));
+        }
+        for wanted in wanted {
+            let (end, at) = last[&(wanted.partition.0 as u64)];
+            volume.segments_synced(wanted, mark(0, end + 1), at);
+        }
+    }
+    let (used, capacity) = volume.wal_bytes();
+    assert!(used <= capacity);
+}
+
+#[test]
+fn too_much_waiting_for_a_flush_is_refused_like_a_full_disk() {
+    let disk = CrashDisk::new(1);
+    let volume = open(&disk);
+    hand(&volume, 0);
+    let mut base = 0;
+    while volume.failed().is_none() {
+        volume.submit(append(0, base));
+        base += 1;
+    }
+    assert!(volume.failed().is_some_and(|error| error.is_full()));
+    assert!(volume.queued_bytes() as u64 > settings().wal_bytes);
+    // One flush writes what fits; then segments must be synced, and the rest follows.
+    flush(&volume);
+    let wanted = volume.wants_sync();
+    assert_eq!(wanted, [key(0)]);
+    let at = volume.submitted();
+    volume.segments_synced(key(0), mark(0, base), at);
+    flush(&volume);
+    assert!(volume.failed().is_none());
+}
+
+#[test]
+fn only_so_many_files_are_kept_open_and_names_never_mean_old_files() {
+    let disk = CrashDisk::new(1);
+    let volume = open(&disk);
+    volume.disk().create_dir_all("t/0").unwrap();
+    let open = |n: usize, mode| volume.file(&format!("t/0/{n}"), mode);
+    for n in 0..20 {
+        let file = open(n, OpenMode::Create).unwrap();
+        file.write_at(&[&[n as u8]], 0).unwrap();
+        assert!(volume.files.cached() <= settings().open_files);
+    }
+    let first = |file: Arc<dyn DiskFile>| {
+        let mut byte = [0xff];
+        file.read_at(&mut byte, 0).unwrap();
+        byte[0]
+    };
+    for n in 0..20 {
+        let file = open(n, OpenMode::Read).unwrap();
+        assert_eq!(first(file.clone()) as usize, n);
+        assert!(file.write_at(&[b"x"], 0).is_err());
+        // A reader's handle is of no use to a writer.
+        open(n, OpenMode::Write)
+            .unwrap()
+            .write_at(&[b"w"], 1)
+            .unwrap();
+    }
+    let keep = open(1, OpenMode::Write).unwrap();
+    volume.disk().rename("t/0/2", "t/0/1").unwrap();
+    assert_eq!(first(open(1, OpenMode::Read).unwrap()), 2);
+    assert_eq!(first(keep), 1);
+    volume.disk().remove_file("t/0/1").unwrap();
+    assert!(open(1, OpenMode::Write).is_err());
+    let anew = open(1, OpenMode::Create).unwrap();
+    assert_eq!(anew.len().unwrap(), 0);
+    volume.disk().rename("t/0", "t/1").unwrap();
+    assert!(open(3, OpenMode::Read).is_err());
+    volume.disk().remove_dir_all("t").unwrap();
+    assert!(volume.file("t/1/3", OpenMode::Read).is_err());
+    assert_eq!(volume.files.cached(), 0);
+}
+
+#[test]
+fn the_tail_cache_has_a_budget() {
+    let volume = open(&CrashDisk::new(1));
+    assert!(volume.tail_take(1_000));
+    assert!(!volume.tail_take(1));
+    volume.tail_give(500);
+    assert!(volume.tail_take(400));
+}
+
+#[test]
+fn upkeep_prepares_files_and_writes_the_checkpoint_that_frees_the_log() {
+    let disk = CrashDisk::new(1);
+    let volume = open(&disk);
+    hand(&volume, 0);
+    while volume.upkeep().unwrap() {}
+    // Start offsets only: they live on in marks, so that nothing but a checkpoint frees them.
+    for to in 0..3_000 {
+        let to = Offset(to);
+        let at = volume.submit(WalEntry::StartOffset { key: key(0), to });
+        flush(&volume);
+        volume.segments_synced(key(0), mark(to.0, to.0), at);
+        while volume.upkeep().unwrap() {}
+        assert!(volume.wal_bytes().0 <= volume.wal_bytes().1 * 3 / 4);
+    }
+    let handed = hand(&open(&disk.crash_with(1, Survivors::Nothing)), 0);
+    let again = handed.entries.iter().filter_map(|(_, entry)| match entry {
+        WalEntry::StartOffset { to, .. } => Some(to.0),
+        _ => None,
+    });
+    let start = again.chain(handed.mark.map(|mark| mark.start.0)).max();
+    assert_eq!(start, Some(2_999));
+}
+
+#[test]
+fn a_hundred_thousand_logs_are_light() {
+    let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::new());
+    let settings = VolumeSettings::default();
+    let volume = Volume::open(disk.clone(), settings.clone()).unwrap();
+    let keys: Vec<LogKey> = (0..100_000)
+        .map(|n: i32| LogKey {
+            topic: TopicId(u128::from(Random::new(n as u64 / 10).next_u64()).to_be_bytes()),
+            partition: PartitionIndex(n % 10),
+        })
+        .collect();
+    for key in &keys {
+        volume.hand_over(*key).unwrap();
+        volume.handed_over(*key, true, true);
+        volume.segments_synced(*key, mark(0, 1), Lsn(0));
+    }
+    volume.recovered().unwrap();
+    let began = std::time::Instant::now();
+    volume.checkpoint(true).unwrap();
+    let wrote = began.elapsed() / 2;
+    drop(volume);
+    let began = std::time::Instant::now();
+    let volume = Volume::open(disk, settings).unwrap();
+    for key in &keys {
+        assert!(volume.hand_over(*key).unwrap().untouched);
+    }
+    volume.recovered().unwrap();
+    let opened = began.elapsed();
+    // Generous: the machine may be busy, and the code is not optimised.
+    assert!(wrote.as_millis() < 500, "checkpoint in {wrote:?}");
+    assert!(opened.as_millis() < 2_000, "opened in {opened:?}");
+    // Full nodes of a map hold eleven.
+    let each = std::mem::size_of::<(LogKey, LogState)>();
+    assert!(each + 16 <= 150, "{each} bytes");
 }

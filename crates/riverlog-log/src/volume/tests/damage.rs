@@ -1,0 +1,195 @@
+//! The small files of the folder, each damaged in every way.
+
+use super::*;
+use crate::OpenMode;
+use crate::disk::CrashDisk;
+
+fn content(disk: &CrashDisk, path: &str) -> Vec<u8> {
+    let file = disk.open(path, OpenMode::Read).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+fn put(disk: &CrashDisk, path: &str, bytes: &[u8]) {
+    let file = disk.open(path, OpenMode::Create).unwrap();
+    file.set_len(0).unwrap();
+    file.write_at(&[bytes], 0).unwrap();
+}
+
+/// Every single-bit flip, every shorter length, zeros, and nothing.
+fn damages(bytes: &[u8]) -> impl Iterator<Item = Option<Vec<u8>>> {
+    let at = 0..bytes.len();
+    let flips = at.clone().flat_map(|at| (0..8).map(move |bit| (at, bit)));
+    let flips = flips.map(|(at, bit)| {
+        let mut bytes = bytes.to_vec();
+        bytes[at] ^= 1 << bit;
+        bytes
+    });
+    let cuts = at.clone().map(|len| bytes[..len].to_vec());
+    let zeros = at.map(|at| {
+        let mut bytes = bytes.to_vec();
+        bytes[at..].fill(0);
+        bytes
+    });
+    let longer = [bytes, b"\n"].concat();
+    let all = flips.chain(cuts).chain(zeros).chain([longer]);
+    all.map(Some).chain([None])
+}
+
+/// A folder with one log of two records: the first in synced segments and its start in the newest checkpoint, the second in
+/// the write-ahead log.
+fn folder() -> CrashDisk {
+    let disk = CrashDisk::new(1);
+    let volume = open(&disk);
+    hand(&volume, 0);
+    let start = WalEntry::StartOffset {
+        key: key(0),
+        to: Offset(1),
+    };
+    let at = [append(0, 0), start].map(|entry| volume.submit(entry));
+    flush(&volume);
+    volume.segments_synced(key(0), mark(1, 1), at[1]);
+    volume.checkpoint(false).unwrap();
+    volume.submit(append(0, 1));
+    flush(&volume);
+    disk.crash(1)
+}
+
+/// Start offset and the entries to be done again.
+fn found(disk: &CrashDisk) -> (i64, Vec<WalEntry>) {
+    let volume = open(disk);
+    let handed = hand(&volume, 0);
+    let mut start = handed.mark.map_or(0, |mark| mark.start.0);
+    let entries: Vec<WalEntry> = handed.entries.into_iter().map(|(_, e)| e).collect();
+    for entry in &entries {
+        if let WalEntry::StartOffset { to, .. } = entry {
+            start = start.max(to.0);
+        }
+    }
+    (start, entries)
+}
+
+#[test]
+fn any_damage_to_one_small_file_loses_nothing() {
+    let disk = folder();
+    let newest = checkpoint::path(2);
+    assert!(disk.open(newest, OpenMode::Read).is_ok());
+    let mut tried = 0;
+    for path in ["format", "checkpoint.0", "checkpoint.1", "lock"] {
+        for damaged in damages(&content(&disk, path)) {
+            let hurt = disk.crash(1);
+            match damaged {
+                Some(bytes) => put(&hurt, path, &bytes),
+                None => hurt.remove_file(path).unwrap(),
+            }
+            let (start, entries) = found(&hurt);
+            assert_eq!(start, 1, "{path}");
+            assert_eq!(entries.last(), Some(&append(0, 1)), "{path}");
+            // What could be made whole again is.
+            assert_eq!(content(&hurt, "format"), content(&disk, "format"));
+            tried += 1;
+        }
+    }
+    assert!(tried > 2_500, "{tried}");
+}
+
+#[test]
+fn a_damaged_mark_of_a_clean_stop_means_recovery() {
+    let disk = CrashDisk::new(1);
+    let volume = open(&disk);
+    hand(&volume, 0);
+    let at = volume.submit(append(0, 0));
+    volume.segments_synced(key(0), mark(0, 1), at);
+    volume.checkpoint(true).unwrap();
+    let disk = disk.crash(1);
+    let handed = hand(&open(&disk.crash(1)), 0);
+    assert!(handed.untouched);
+    for damaged in damages(&content(&disk, CLEAN)) {
+        let hurt = disk.crash(1);
+        match damaged {
+            Some(bytes) => put(&hurt, CLEAN, &bytes),
+            None => hurt.remove_file(CLEAN).unwrap(),
+        }
+        let handed = hand(&open(&hurt), 0);
+        assert!(!handed.untouched);
+        assert_eq!(handed.mark, Some(mark(0, 1)));
+    }
+    // It belongs to one checkpoint; the other is as good, but not known to be.
+    let hurt = disk.crash(1);
+    hurt.remove_file(checkpoint::path(3)).unwrap();
+    let handed = hand(&open(&hurt), 0);
+    assert!(!handed.untouched);
+    assert_eq!(handed.mark, Some(mark(0, 1)));
+}
+
+fn refused(disk: &CrashDisk) -> String {
+    match Volume::open(Arc::new(disk.clone()), settings()) {
+        Err(error @ OpenError::Damaged { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn two_lost_checkpoints_are_an_error_that_names_them() {
+    let disk = folder();
+    for path in ["checkpoint.0", "checkpoint.1"] {
+        disk.flip(path, 40, 1).unwrap();
+    }
+    let message = refused(&disk);
+    assert!(
+        message.contains("checkpoint.1: its checksum is wrong"),
+        "{message}"
+    );
+    assert!(message.contains("backup"), "{message}");
+    // The format file isn't needed to see that something is missing.
+    disk.remove_file("format").unwrap();
+    assert!(refused(&disk).contains("format"));
+    for path in ["checkpoint.0", "checkpoint.1"] {
+        disk.remove_file(path).unwrap();
+    }
+    assert!(refused(&disk).contains("format"));
+}
+
+#[test]
+fn a_lost_write_ahead_log_is_an_error_that_names_its_file() {
+    let disk = folder();
+    let hurt = disk.crash(1);
+    hurt.remove_dir_all("wal").unwrap();
+    let message = refused(&hurt);
+    assert!(message.contains("wal/0000000000000000.wal"), "{message}");
+    let hurt = disk.crash(1);
+    let file = hurt.open("wal/0000000000000000.wal", OpenMode::Write);
+    file.unwrap().set_len(0).unwrap();
+    let message = refused(&hurt);
+    assert!(message.contains("the files begin after them"), "{message}");
+}
+
+#[test]
+fn a_folder_of_a_newer_release_is_refused_and_left_alone() {
+    let disk = folder();
+    let format = "riverlog format 7\nanything\n";
+    let crc = crc_fast::crc32_iscsi(format.as_bytes());
+    put(
+        &disk,
+        "format",
+        format!("{format}crc32c {crc:08x}\n").as_bytes(),
+    );
+    let before = content(&disk, "format");
+    match Volume::open(Arc::new(disk.clone()), settings()) {
+        Err(OpenError::Newer { found: 7, known: 1 }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(content(&disk, "format"), before);
+}
+
+#[test]
+fn checkpoints_of_another_folder_are_not_taken() {
+    let (disk, other) = (folder(), CrashDisk::new(2));
+    drop(open(&other));
+    put(&disk, "checkpoint.0", &content(&other, "checkpoint.1"));
+    assert_eq!(found(&disk).0, 1);
+    put(&disk, "checkpoint.0", &content(&other, "checkpoint.1"));
+    put(&disk, "checkpoint.1", &content(&other, "checkpoint.1"));
+    assert!(refused(&disk).contains("another data folder"));
+}
