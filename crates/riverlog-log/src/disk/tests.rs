@@ -113,7 +113,7 @@ impl Pair {
             8 | 9 if !bytes.is_empty() => {
                 let (path, [a, b]) = &self.files[file];
                 let end = a.len().unwrap();
-                let at = if at % 3 == 0 { at } else { end };
+                let at = if at.is_multiple_of(3) { at } else { end };
                 let (x, y) = bytes.split_at(bytes.len() / 3);
                 let bufs = [x, &[], y];
                 same(path, [a.write_at(&bufs, at), b.write_at(&bufs, at)]);
