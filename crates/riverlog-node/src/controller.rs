@@ -186,7 +186,7 @@ impl Node {
             let Some(log) = &state.log else { return };
             (log.log_start_offset(), log.log_end_offset())
         };
-        if end - start < SNAPSHOT_AFTER {
+        if end - start < SNAPSHOT_AFTER + 2 * count_of(&self.image.load()) {
             return;
         }
         let mut owed = Owed::default();
@@ -197,9 +197,6 @@ impl Node {
             }
             let mut image = MetadataImage::clone(&self.image.load());
             let records = records_of(&image);
-            if end - start < SNAPSHOT_AFTER + 2 * records.len() as i64 {
-                return;
-            }
             let first = self.metadata_end();
             if let Ok(until) = self.append_records(&records, true, now, &mut owed) {
                 image.position = until;
@@ -382,6 +379,15 @@ pub(crate) fn records_of(image: &MetadataImage) -> Vec<MetadataRecord> {
         });
     }
     records
+}
+
+/// How many records those are, about: all but what nodes and groups are configured with.
+fn count_of(image: &MetadataImage) -> i64 {
+    let topics = image.topics.values();
+    let records: usize = topics
+        .map(|t| 1 + t.partitions.len() + t.configs.len())
+        .sum();
+    i64::try_from(records).unwrap_or(i64::MAX / 4)
 }
 
 fn configs_of(

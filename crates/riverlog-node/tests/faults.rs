@@ -70,7 +70,8 @@ fn check_survivors(
         if *offset >= 3 || start == 0 && first == 0 {
             assert!(
                 all.contains(&(*offset, value.clone())),
-                "{what}: offset {offset} was acknowledged and is gone"
+                "{what}: offset {offset} was acknowledged and is gone, of {:?}",
+                all.iter().map(|(offset, _)| *offset).collect::<Vec<_>>()
             );
         }
     }
