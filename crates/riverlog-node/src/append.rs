@@ -114,6 +114,12 @@ impl Node {
                 "internal topics are written by the node alone",
             ));
         }
+        if self.is_tight() {
+            return Err(AppendFailure::new(
+                ErrorCode::KAFKA_STORAGE_ERROR,
+                "the disk is full; delete topics or records, lower a retention or make room, writing then works by itself",
+            ));
+        }
         if !self.is_registered() {
             return Err(AppendFailure::new(
                 ErrorCode::KAFKA_STORAGE_ERROR,
@@ -185,8 +191,7 @@ impl Node {
                 None => return,
             }
         }
-        self.jobs.push(Work::Write(partition.clone(), write));
-        self.host.jobs_ready();
+        self.run_job(Work::Write(partition.clone(), write));
     }
 
     /// Takes a write back; returns the next one.
@@ -197,6 +202,7 @@ impl Node {
         now: Now,
     ) -> Option<Write> {
         let mut owed = Owed::default();
+        let mut full = false;
         let next = {
             let mut state = partition.state.lock();
             state.came_back(&mut owed);
@@ -205,6 +211,7 @@ impl Node {
                 state.moved(&mut owed);
                 match result {
                     Err(error) => {
+                        full = error.is_full();
                         self.metrics.write_failures.fetch_add(1, Ordering::Relaxed);
                         state.cut_back();
                         state.fail(&error, &mut owed);
@@ -217,6 +224,9 @@ impl Node {
             }
             state.take_write()
         };
+        if full {
+            self.tighten(now);
+        }
         self.settle(partition, owed, now);
         next
     }

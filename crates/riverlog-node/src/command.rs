@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use riverlog_core::groups::{CommittedOffset, TopicPartition};
 use riverlog_core::metadata::TopicRef;
 use riverlog_log::Slices;
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, TopicId};
@@ -28,6 +29,9 @@ impl<T> std::fmt::Debug for Reply<T> {
         f.write_str("Reply")
     }
 }
+
+/// The answer to an OffsetFetch: each partition asked for, with what is committed there.
+pub type CommittedAnswer = Result<Vec<(TopicPartition, Option<CommittedOffset>)>, ErrorCode>;
 
 /// Append one batch to one partition.
 #[derive(Debug)]

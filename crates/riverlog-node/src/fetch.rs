@@ -268,8 +268,7 @@ impl Node {
                 return;
             }
         }
-        self.jobs.push(Work::Read(Box::new(cold)));
-        self.host.jobs_ready();
+        self.run_job(Work::Read(Box::new(cold)));
     }
 
     /// Cold reads came back.

@@ -14,6 +14,7 @@ mod command;
 mod controller;
 mod errors;
 mod fetch;
+mod flush;
 mod groups;
 pub mod harness;
 mod jobs;
@@ -23,14 +24,16 @@ mod offsets;
 mod open;
 mod partition;
 mod producers;
+mod reserve;
 mod settings;
 mod tables;
 mod timers;
 mod upkeep;
 
 pub use command::{
-    AppendAnswer, AppendCommand, AppendFailure, FetchAnswer, FetchCommand, FetchPartition,
-    FetchedPartition, Isolation, OffsetAnswer, OffsetQuery, PartitionDescription, Reply,
+    AppendAnswer, AppendCommand, AppendFailure, CommittedAnswer, FetchAnswer, FetchCommand,
+    FetchPartition, FetchedPartition, Isolation, OffsetAnswer, OffsetQuery, PartitionDescription,
+    Reply,
 };
 pub use jobs::{Job, JobDone, Lane};
 pub use metrics::{Metric, MetricKind};

@@ -106,13 +106,31 @@ impl Node {
         );
         gauge(
             "disk_full",
-            "1 while the write-ahead log finds no room",
-            f64::from(u8::from(self.disk_full.load(Ordering::Relaxed))),
+            "1 while appends are refused because the disk has no room",
+            f64::from(u8::from(
+                self.is_tight() || self.disk_full.load(Ordering::Relaxed),
+            )),
+        );
+        let (used, capacity) = self.volume.wal_bytes();
+        gauge(
+            "wal_used_bytes",
+            "Bytes of the write-ahead log that are in use",
+            used as f64,
+        );
+        gauge(
+            "wal_capacity_bytes",
+            "Bytes that the write-ahead log may have",
+            capacity as f64,
+        );
+        gauge(
+            "wal_queued_bytes",
+            "Bytes that wait for a group commit, or are in one",
+            self.volume.queued_bytes() as f64,
         );
         gauge(
             "disk_failed",
             "1 once a sync has failed: nothing can be written until a restart",
-            f64::from(u8::from(self.failure.lock().is_some())),
+            f64::from(u8::from(self.has_failed())),
         );
         gauge(
             "registered",

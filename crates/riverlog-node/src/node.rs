@@ -7,26 +7,26 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use riverlog_core::Now;
-use riverlog_core::groups::{
-    CommittedOffset, GroupAnswer, GroupCommand, GroupDescription, TopicPartition,
-};
+use riverlog_core::groups::{GroupAnswer, GroupCommand, GroupDescription, TopicPartition};
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, MetadataImage, TopicRef};
 use riverlog_log::{Disk, DiskError, LogKey, OpenError, Volume};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
 
 use crate::budget::Budget;
 use crate::command::{
-    AppendAnswer, AppendCommand, AppendFailure, FetchAnswer, FetchCommand, Isolation, OffsetAnswer,
-    OffsetQuery, PartitionDescription, Reply,
+    AppendAnswer, AppendCommand, AppendFailure, CommittedAnswer, FetchAnswer, FetchCommand,
+    Isolation, OffsetAnswer, OffsetQuery, PartitionDescription, Reply,
 };
 use crate::controller::{AdminReply, Controller};
 use crate::fetch::ColdFetch;
+use crate::flush::GroupCommit;
 use crate::groups::Shards;
 use crate::jobs::{Job, JobDone, Jobs};
 use crate::metrics::Counters;
 use crate::open::open;
 use crate::partition::{Owed, Partition, Role};
 use crate::producers::ProducerIds;
+use crate::reserve::Tight;
 use crate::settings::{Entropy, NodeSettings};
 use crate::tables::{Slot, Tables};
 use crate::timers::{Timer, Timers};
@@ -78,6 +78,8 @@ pub struct Node {
     pub(crate) settings: NodeSettings,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) entropy: Arc<dyn Entropy>,
+    /// The data folder.
+    pub(crate) disk: Arc<dyn Disk>,
     pub(crate) volume: Arc<Volume>,
     pub(crate) image: ArcSwap<MetadataImage>,
     pub(crate) tables: Tables,
@@ -85,6 +87,7 @@ pub struct Node {
     pub(crate) shards: ArcSwapOption<Shards>,
     pub(crate) producers: ProducerIds,
     pub(crate) jobs: Jobs,
+    pub(crate) commit: GroupCommit,
     pub(crate) timers: Timers,
     pub(crate) upkeep: UpkeepQueue,
     pub(crate) append_bytes: Budget,
@@ -103,6 +106,7 @@ pub struct Node {
     /// The write-ahead log found no room; it is tried again.
     pub(crate) disk_full: AtomicBool,
     pub(crate) retrying: AtomicBool,
+    pub(crate) tight: Tight,
     registered: AtomicBool,
     closing: AtomicBool,
     latest: AtomicU64,
@@ -113,6 +117,7 @@ pub(crate) struct Parts {
     pub(crate) settings: NodeSettings,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) disk: Arc<dyn Disk>,
     pub(crate) volume: Arc<Volume>,
     pub(crate) image: MetadataImage,
     pub(crate) controller: Controller,
@@ -136,6 +141,9 @@ impl Node {
             shards: ArcSwapOption::empty(),
             producers: ProducerIds::default(),
             jobs: Jobs::default(),
+            commit: GroupCommit::default(),
+            tight: Tight::default(),
+            disk: parts.disk,
             timers: Timers::default(),
             upkeep: UpkeepQueue::default(),
             cold_queue: Mutex::default(),
@@ -272,7 +280,7 @@ impl Node {
         partitions: Option<Vec<TopicPartition>>,
         member: Option<(String, i32)>,
         now: Now,
-        reply: Reply<Result<Vec<(TopicPartition, Option<CommittedOffset>)>, ErrorCode>>,
+        reply: Reply<CommittedAnswer>,
     ) {
         self.saw(now);
         self.committed_offsets(group, partitions, member, now, reply);

@@ -33,7 +33,7 @@ pub(crate) fn open(
     settings: NodeSettings,
     now: Now,
 ) -> Result<Arc<Node>, StartError> {
-    let volume = Volume::open(disk, settings.volume.clone())?;
+    let volume = Volume::open(disk.clone(), settings.volume.clone())?;
     let metadata = open_metadata(&volume, &settings)?;
     let image = read_metadata(&metadata)?;
     let controller = Controller::new(metadata, controller_settings(&settings));
@@ -42,6 +42,7 @@ pub(crate) fn open(
         settings,
         host,
         entropy,
+        disk,
         volume,
         image,
         controller,
@@ -54,8 +55,10 @@ pub(crate) fn open(
     }
     node.volume.recovered()?;
     node.register(now);
-    node.upkeep_of_wal(true);
     node.run_all_jobs(now);
+    // Left to the host: it may write the whole of a new write-ahead log.
+    node.upkeep_of_wal(true);
+    node.make_reserve();
     node.arm_upkeep(now);
     Ok(node)
 }

@@ -77,8 +77,7 @@ impl Node {
         }
         self.look_after(&partitions, now);
         if written {
-            self.jobs.push(Work::Checkpoint(self.volume.clone()));
-            self.host.jobs_ready();
+            self.run_job(Work::Checkpoint(self.volume.clone()));
         }
         self.remove_again();
         self.snapshot_metadata(now);
@@ -116,8 +115,7 @@ impl Node {
             let some = looks.queue.len().min(LOOKS);
             looks.queue.drain(..some).collect()
         };
-        self.jobs.push(Work::Look(some, now));
-        self.host.jobs_ready();
+        self.run_job(Work::Look(some, now));
     }
 
     /// Partitions were looked after.

@@ -170,6 +170,36 @@ fn a_full_disk_refuses_writes_and_recovers_by_itself() {
 }
 
 #[test]
+fn on_a_full_disk_topics_can_be_deleted_and_that_makes_room() {
+    let disk = CrashDisk::new(1);
+    disk.set_capacity(Some(100_000_000));
+    let mut host = open(&disk);
+    create(&mut host, "keep", 1, &[]);
+    create(&mut host, "big", 1, &[]);
+    let keep = partition(&host, "keep", 0);
+    let big = partition(&host, "big", 0);
+    let value = "v".repeat(50_000);
+    let counts = disk.counts();
+    disk.set_capacity(Some(counts.bytes_written + 6_000_000));
+    let mut stored = 0;
+    while produce(&mut host, &big, &[&value]).is_ok() {
+        stored += 1;
+        assert!(stored < 1_000, "the disk never became full");
+    }
+    let refused = produce(&mut host, &keep, &["x"]).unwrap_err();
+    assert_eq!(refused.error, ErrorCode::KAFKA_STORAGE_ERROR);
+    delete(&mut host, "big").expect("deleted on a full disk");
+    host.advance(Duration::from_secs(2));
+    produce(&mut host, &keep, &["x"]).expect("there is room again");
+    let full = host
+        .node()
+        .metrics()
+        .into_iter()
+        .find(|m| m.name == "disk_full");
+    assert_eq!(full.map(|m| m.value), Some(0.0));
+}
+
+#[test]
 fn room_that_comes_back_is_used_without_a_restart() {
     let disk = CrashDisk::new(1);
     let mut host = open(&disk);

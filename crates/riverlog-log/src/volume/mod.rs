@@ -305,6 +305,12 @@ impl Volume {
     pub fn queued_bytes(&self) -> usize {
         self.wal.queued()
     }
+    /// How far the write-ahead log has come, in places that only grow: everything before the first survives a power cut,
+    /// everything that any log has queued lies before the second.
+    pub fn progress(&self) -> (u64, u64) {
+        let (durable, submitted) = (self.wal.durable(), self.wal.submitted());
+        (durable.0, submitted.0)
+    }
     /// Bytes of the write-ahead log that are in use, and that it may have.
     pub fn wal_bytes(&self) -> (u64, u64) {
         (self.wal.used(), self.wal.capacity())

@@ -143,8 +143,7 @@ impl Node {
         if range.0 == range.1 {
             return self.shard_is_ready(shard, life, load.groups, now);
         }
-        self.jobs.push(Work::Load(Box::new(load)));
-        self.host.jobs_ready();
+        self.run_job(Work::Load(Box::new(load)));
     }
 
     pub(crate) fn shard_loaded(&self, loaded: ShardLoaded, now: Now) {

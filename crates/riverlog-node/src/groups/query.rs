@@ -6,8 +6,8 @@ use riverlog_core::Now;
 use riverlog_core::groups::{GroupDescription, TopicPartition};
 use riverlog_wire::ErrorCode;
 
-use super::shard::{Committed, Shard};
-use crate::command::Reply;
+use super::shard::Shard;
+use crate::command::{CommittedAnswer, Reply};
 use crate::node::Node;
 
 impl Node {
@@ -17,7 +17,7 @@ impl Node {
         partitions: Option<Vec<TopicPartition>>,
         member: Option<(String, i32)>,
         now: Now,
-        reply: Reply<Committed>,
+        reply: Reply<CommittedAnswer>,
     ) {
         let Some(shards) = self.shards.load_full() else {
             // Nothing was ever committed.

@@ -7,14 +7,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::groups::{
-    CommittedOffset, Decision, GroupAnswer, GroupCommand, GroupShard, Token, TopicPartition,
+    Decision, GroupAnswer, GroupCommand, GroupShard, Token, TopicPartition,
 };
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
 use riverlog_wire::{ErrorCode, Offset};
 
 use super::Shape;
-use crate::command::Reply;
+use crate::command::{CommittedAnswer, Reply};
 use crate::node::Node;
 use crate::partition::{Owed, Partition};
 use crate::timers::Timer;
@@ -24,9 +24,6 @@ const ROUNDS: usize = 16;
 
 /// How long a shard that couldn't append or load waits before it tries again.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// What an OffsetFetch is answered.
-pub(crate) type Committed = Result<Vec<(TopicPartition, Option<CommittedOffset>)>, ErrorCode>;
 
 /// The groups of one partition of `__consumer_offsets`.
 pub(crate) struct Shard {
@@ -67,7 +64,7 @@ struct Open {
 
 enum Held {
     Answer(Open, GroupAnswer),
-    Offsets(Reply<Committed>, Committed),
+    Offsets(Reply<CommittedAnswer>, CommittedAnswer),
 }
 
 /// What is to be done once the shard's lock is free.
@@ -433,7 +430,7 @@ impl Node {
         partitions: Option<&[TopicPartition]>,
         member: Option<(&str, i32)>,
         now: Now,
-        reply: Reply<Committed>,
+        reply: Reply<CommittedAnswer>,
     ) {
         if !self.parked.take(1) {
             return reply.send(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE));

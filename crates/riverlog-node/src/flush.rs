@@ -1,0 +1,254 @@
+//! The group commit: at most one is out, the next group forms meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use riverlog_core::Now;
+use riverlog_log::{DiskError, Flush, FlushDone};
+use riverlog_wire::{ErrorCode, Offset};
+
+use crate::command::Reply;
+use crate::jobs::Work;
+use crate::node::Node;
+use crate::partition::{Owed, Partition, Role};
+use crate::timers::Timer;
+
+/// How long after a full disk the next attempt comes.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// The write-ahead log gets its upkeep after each such part of it was used.
+const WAL_PARTS: u64 = 16;
+
+#[derive(Default)]
+pub(crate) struct GroupCommit {
+    /// Entries may be queued for the write-ahead log.
+    wanted: AtomicBool,
+    /// A group commit is out.
+    out: AtomicBool,
+    state: Mutex<FlushState>,
+}
+
+#[derive(Default)]
+struct FlushState {
+    /// When the one that is out was handed out.
+    since: Duration,
+    /// The place up to which the write-ahead log was filled when it last had its upkeep.
+    kept: u64,
+    /// That upkeep is out.
+    upkeep: bool,
+    waiting: Vec<Waiting>,
+}
+
+/// An answer that waits until everything before a place in the write-ahead log is durable.
+struct Waiting {
+    place: u64,
+    offset: Offset,
+    reply: Reply<Result<Offset, ErrorCode>>,
+}
+
+impl Node {
+    pub(crate) fn take_flush(&self) -> Option<Flush> {
+        let commit = &self.commit;
+        let flush = {
+            let mut state = commit.state.lock();
+            if commit.out.load(Ordering::SeqCst) || !commit.wanted.swap(false, Ordering::SeqCst) {
+                return None;
+            }
+            let flush = self.volume.take_flush();
+            if flush.is_some() {
+                state.since = self.latest();
+                commit.out.store(true, Ordering::SeqCst);
+            }
+            flush
+        };
+        if flush.is_none() {
+            if self.volume.queued_bytes() == 0 {
+                self.disk_full.store(false, Ordering::Relaxed);
+            }
+            self.release_flushed();
+        }
+        flush
+    }
+
+    /// Entries were queued for the write-ahead log: the next group commit takes them along.
+    pub(crate) fn want_flush(&self) {
+        let commit = &self.commit;
+        if !commit.wanted.swap(true, Ordering::SeqCst) && !commit.out.load(Ordering::SeqCst) {
+            self.host.jobs_ready();
+        }
+    }
+
+    /// Answers once everything that has been queued for the write-ahead log so far is durable.
+    pub(crate) fn after_flush(&self, offset: Offset, reply: Reply<Result<Offset, ErrorCode>>) {
+        let (durable, place) = self.volume.progress();
+        if place <= durable {
+            return reply.send(Ok(offset));
+        }
+        self.commit.state.lock().waiting.push(Waiting {
+            place,
+            offset,
+            reply,
+        });
+        self.want_flush();
+    }
+
+    /// Answers those whose place is durable, and all of them after a failed sync.
+    fn release_flushed(&self) {
+        let (durable, _) = self.volume.progress();
+        let failed = self.has_failed();
+        let mut done = Vec::new();
+        {
+            let mut state = self.commit.state.lock();
+            if state.waiting.is_empty() {
+                return;
+            }
+            let waiting = std::mem::take(&mut state.waiting);
+            for one in waiting {
+                if one.place <= durable || failed {
+                    done.push(one);
+                } else {
+                    state.waiting.push(one);
+                }
+            }
+        }
+        for one in done {
+            one.reply.send(if one.place <= durable {
+                Ok(one.offset)
+            } else {
+                Err(ErrorCode::KAFKA_STORAGE_ERROR)
+            });
+        }
+    }
+
+    /// Nobody waits for a full disk.
+    fn refuse_waiting(&self) {
+        let waiting = std::mem::take(&mut self.commit.state.lock().waiting);
+        for one in waiting {
+            one.reply.send(Err(ErrorCode::KAFKA_STORAGE_ERROR));
+        }
+    }
+
+    /// Hands out the upkeep of the write-ahead log after a part of it was used, and at the start.
+    pub(crate) fn upkeep_of_wal(&self, always: bool) {
+        {
+            let (_, capacity) = self.volume.wal_bytes();
+            let (_, submitted) = self.volume.progress();
+            let mut state = self.commit.state.lock();
+            let used = submitted.saturating_sub(state.kept);
+            if state.upkeep || !(always || used >= capacity / WAL_PARTS) {
+                return;
+            }
+            state.upkeep = true;
+            state.kept = submitted;
+        }
+        self.run_job(Work::Volume(self.volume.clone()));
+    }
+
+    pub(crate) fn wal_upkeep_done(&self, now: Now) {
+        self.commit.state.lock().upkeep = false;
+        self.sync_oldest(now);
+        self.want_flush();
+    }
+
+    pub(crate) fn flush_done(&self, done: FlushDone, now: Now) {
+        let since = {
+            let state = self.commit.state.lock();
+            self.commit.out.store(false, Ordering::SeqCst);
+            state.since
+        };
+        // First of all the next group: its sync runs while the answers of this one go out.
+        if self.commit.wanted.load(Ordering::SeqCst) {
+            self.host.jobs_ready();
+        }
+        self.metrics.flushes.fetch_add(1, Ordering::Relaxed);
+        let took = now.mono.saturating_sub(since);
+        self.metrics.flush_nanos.fetch_add(
+            u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
+        for synced in done.synced {
+            let Some(partition) = self.by_key(synced.key) else {
+                continue;
+            };
+            let mut owed = Owed::default();
+            {
+                let mut state = partition.state.lock();
+                if let Some(log) = &mut state.log {
+                    log.on_synced(synced.to);
+                    state.moved(&mut owed);
+                }
+            }
+            self.settle(&partition, owed, now);
+        }
+        match done.error {
+            None => {
+                self.disk_full.store(false, Ordering::Relaxed);
+                self.release_flushed();
+            }
+            Some(error) => self.flush_failed(&error, now),
+        }
+        self.sync_oldest(now);
+        self.upkeep_of_wal(false);
+    }
+
+    /// A full disk is tried again until there is room; after anything else nothing in this volume becomes durable any more.
+    fn flush_failed(&self, error: &DiskError, now: Now) {
+        self.metrics.flush_failures.fetch_add(1, Ordering::Relaxed);
+        let first = if error.is_full() {
+            self.tighten(now);
+            !self.disk_full.swap(true, Ordering::Relaxed)
+        } else {
+            self.failure.lock().get_or_insert_with(|| error.clone());
+            !self.failed.swap(true, Ordering::Relaxed)
+        };
+        self.refuse_waiting();
+        if !first {
+            // Appends have been refused since.
+            return;
+        }
+        // Rare enough for a look at all of them.
+        for topic in self.tables.all() {
+            for partition in topic.here() {
+                self.fail_unsynced(&partition, error, now);
+            }
+        }
+        self.fail_unsynced(&self.controller.partition, error, now);
+    }
+
+    fn fail_unsynced(&self, partition: &Arc<Partition>, error: &DiskError, now: Now) {
+        let mut owed = Owed::default();
+        {
+            let mut state = partition.state.lock();
+            // A full disk: the batches stay queued and may become durable yet, but nobody should wait for that.
+            // Anything else: they never will, through the write-ahead log.
+            state.give_up_waiting(error, &mut owed);
+            owed.lost = partition.role != Role::Data && state.own_behind();
+        }
+        self.settle(partition, owed, now);
+    }
+
+    /// Sets the timer after which a full disk is tried again.
+    pub(crate) fn retry_later(&self, now: Now) {
+        if !self.retrying.swap(true, Ordering::Relaxed) {
+            let (_, first) = self.timers.add(now.mono + RETRY, Timer::Retry);
+            if first {
+                self.host.deadline_changed();
+            }
+        }
+    }
+
+    /// The disk may have room again.
+    pub(crate) fn retry(&self, now: Now) {
+        self.retrying.store(false, Ordering::Relaxed);
+        if self.disk_full.load(Ordering::Relaxed) {
+            self.want_flush();
+        }
+        self.look_for_room(now);
+        if !self.is_registered() {
+            self.register(now);
+            self.retry_later(now);
+        }
+    }
+}
