@@ -1,8 +1,10 @@
 //! Stories of commands, a random history against its bytes, and bytes that nobody meant.
 
+mod cluster;
+mod configs;
 mod random;
 mod record;
-mod stories;
+mod topics;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -156,5 +158,38 @@ fn show_record(record: &MetadataRecord) -> String {
             format!("Broker {} epoch {} fenced {}", b.id, b.epoch, b.fenced)
         }
         other => format!("{other:?}"),
+    }
+}
+
+fn topic(name: &str, n: u8) -> NewTopic {
+    NewTopic {
+        name: name.to_owned(),
+        partitions: 1,
+        replication_factor: 1,
+        id: id(n),
+        ..NewTopic::default()
+    }
+}
+
+fn create(topics: &[NewTopic]) -> AdminCommand {
+    AdminCommand::CreateTopics {
+        topics: topics.to_vec(),
+        validate_only: false,
+    }
+}
+
+fn with_config(name: &str, n: u8, key: &str, value: Option<&str>) -> NewTopic {
+    NewTopic {
+        configs: vec![(key.to_owned(), value.map(str::to_owned))],
+        ..topic(name, n)
+    }
+}
+
+fn assigned(name: &str, n: u8, assignments: &[(i32, &[i32])]) -> NewTopic {
+    NewTopic {
+        partitions: -1,
+        replication_factor: -1,
+        assignments: assignments.iter().map(|(p, b)| (*p, brokers(b))).collect(),
+        ..topic(name, n)
     }
 }
