@@ -7,7 +7,7 @@ use riverlog_wire::{BrokerId, Offset, TopicId};
 
 use super::{BrokerImage, MetadataRecord, PartitionImage, Resource, Tenant, TopicImage};
 
-/// Everything that is committed, at one position of the metadata log. Cheap to clone.
+/// Everything that is committed, at one position of the metadata log. A clone shares the topics and copies their names.
 #[derive(Clone, Debug, Default)]
 pub struct MetadataImage {
     /// Position in the metadata log (exclusive); answers never go back behind it.
