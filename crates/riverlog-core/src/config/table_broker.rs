@@ -79,7 +79,7 @@ pub(super) const BROKER: &[Key] = keys! {
         "Replicas of a new topic that doesn't say. Unless set: one for each registered node, at most 3.";
     "delete.topic.enable", Bool, "true", fixed, used,
         "Whether topics can be deleted.";
-    "fetch.max.bytes", Int(1024, I), "57671680", fixed, used,
+    "fetch.max.bytes", Int(1024, I), "57671680", fixed, idle,
         "The largest answer to a fetch; the first batch comes whole even when larger.";
     "follower.replication.throttled.rate", Long(0, L), none, live, idle,
         "Bytes a second for catching up, on followers, of throttled replicas.";
@@ -255,9 +255,9 @@ pub(super) const BROKER: &[Key] = keys! {
         "The codec of __consumer_offsets: 0 is none.";
     "offsets.topic.num.partitions", Int(1, I), "50", fixed, used,
         "Partitions of __consumer_offsets when it is made. A group's partition follows from it, so it can't change.";
-    "offsets.topic.replication.factor", Short(1, i16::MAX), none kafka "3", fixed, used,
+    "offsets.topic.replication.factor", Short(1, i16::MAX), none kafka "3", fixed, idle,
         "Replicas of __consumer_offsets. Unless set: one for each registered node, at most 3.";
-    "offsets.topic.segment.bytes", Int(1, I), "104857600", fixed, used,
+    "offsets.topic.segment.bytes", Int(1, I), "104857600", fixed, idle,
         "segment.bytes of __consumer_offsets.";
     "process.roles", List(&["broker", "controller"]), "broker,controller" kafka "must be set", fixed, used,
         "What the node is; a single node is both.";
@@ -307,11 +307,11 @@ pub(super) const BROKER: &[Key] = keys! {
         "The protocol that nodes use among each other.";
     "socket.listen.backlog.size", Int(1, I), "50", fixed, used,
         "Connections that may wait to be accepted.";
-    "socket.receive.buffer.bytes", Int(-1, I), "102400", fixed, used,
+    "socket.receive.buffer.bytes", Int(-1, I), "102400", fixed, idle,
         "Receive buffer of a connection; -1 leaves it to the operating system.";
     "socket.request.max.bytes", Int(1, I), "104857600", fixed, used,
         "The largest request; a connection that announces more is closed.";
-    "socket.send.buffer.bytes", Int(-1, I), "102400", fixed, used,
+    "socket.send.buffer.bytes", Int(-1, I), "102400", fixed, idle,
         "Send buffer of a connection; -1 leaves it to the operating system.";
     "ssl.keystore.location", String, none, node, idle,
         "The file with the node's key. Listeners with TLS are refused until there is TLS.";

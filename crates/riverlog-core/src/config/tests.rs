@@ -35,12 +35,7 @@ fn the_table_is_sound() {
         );
         for synonym in k.synonyms {
             let broker = key(Scope::Broker, synonym.name).expect(synonym.name);
-            assert!(
-                k.used == broker.used || synonym.name == "transaction.max.timeout.ms",
-                "{} and {} differ in whether they have an effect",
-                k.name,
-                broker.name
-            );
+            assert_eq!(k.used, broker.used, "{} and {}", k.name, broker.name);
         }
     }
     for (names, _) in standing::IGNORED {
