@@ -8,12 +8,13 @@ use clap::Parser;
 
 use crate::Result;
 use crate::place;
-use crate::run::{Outcome, program};
+use crate::run::{Outcome, cargo, program};
 use crate::tools;
 
 #[derive(Parser)]
 pub(crate) struct Args {
-    /// `deny`: cargo-deny over licences, bans and sources
+    /// `deny`: cargo-deny over licences, bans and sources. `mutants`: each planted fault must be found by the
+    /// simulator within five minutes. `seeds`: half an hour of simulation.
     #[arg(value_parser = part_names())]
     part: String,
 }
@@ -30,10 +31,49 @@ struct Verdict {
     result: String,
 }
 
-const PARTS: &[Part] = &[Part {
-    name: "deny",
-    run: deny,
-}];
+const PARTS: &[Part] = &[
+    Part {
+        name: "deny",
+        run: deny,
+    },
+    Part {
+        name: "mutants",
+        run: || simulate(&["--mutants"], 4 * 3600),
+    },
+    Part {
+        name: "seeds",
+        run: || {
+            let first = u64::from(place::commit_number()?) << 20;
+            let seeds = format!("{first}..{}", first + (1 << 20));
+            simulate(&["--seeds", &seeds, "--seconds", "1800"], 2 * 3600)
+        },
+    },
+];
+
+/// The simulator in a release build; its last line is the result.
+fn simulate(args: &[&str], limit_s: u64) -> Result<Verdict> {
+    let out = cargo()
+        .args([
+            "run",
+            "--quiet",
+            "--locked",
+            "--release",
+            "--package",
+            "riverlog-sim",
+            "--",
+        ])
+        .args(args)
+        .limit(limit_s)
+        .outcome()?;
+    print!("{}", out.stdout);
+    eprint!("{}", out.stderr);
+    let last = out.stdout.lines().rfind(|l| !l.trim().is_empty());
+    let result = last.map_or_else(|| out.how_it_ended(), |l| l.trim().to_owned());
+    Ok(Verdict {
+        passed: out.ok(),
+        result,
+    })
+}
 
 fn part_names() -> clap::builder::PossibleValuesParser {
     clap::builder::PossibleValuesParser::new(PARTS.iter().map(|p| p.name))

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::Result;
+use crate::run::program;
 
 /// The workspace root, absolute.
 pub(crate) fn root() -> PathBuf {
@@ -61,6 +62,19 @@ pub(crate) fn cached(
     Ok(dir)
 }
 
+/// A number that changes with the commit and can be had again from it: what is drawn at random in CI begins there.
+pub(crate) fn commit_number() -> Result<u32> {
+    let id = program("git")
+        .dir(root())
+        .args(["rev-parse", "--short=7", "HEAD"])
+        .output()?;
+    let digits = id
+        .trim()
+        .get(..7)
+        .ok_or("a commit id of less than 7 digits")?;
+    Ok(u32::from_str_radix(digits, 16)?)
+}
+
 /// A folder of this process below `target/xtask`, empty; removed when dropped unless kept.
 pub(crate) struct Scratch {
     path: PathBuf,
@@ -107,6 +121,11 @@ mod tests {
     fn the_root_holds_the_workspace_manifest() {
         let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
         assert!(manifest.contains("[workspace]"));
+    }
+
+    #[test]
+    fn a_commit_has_one_number() {
+        assert_eq!(commit_number().unwrap(), commit_number().unwrap());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::metadata::Workspace;
 use crate::run::cargo;
 use crate::table::Table;
 use crate::tools::{self, Missing, Tool};
-use crate::{broker, codegen, compat, fuzz, readme, tidy};
+use crate::{broker, codegen, compat, fuzz, place, readme, tidy};
 
 #[derive(Parser)]
 pub(crate) struct Args {
@@ -88,6 +88,17 @@ const STEPS: &[Step] = &[
         not_yet: always,
     },
     Step {
+        name: "sim",
+        quick: true,
+        what: What::Own(sim),
+        not_yet: |_| {
+            let there = place::root()
+                .join("crates/riverlog-sim/src/main.rs")
+                .exists();
+            Ok((!there).then_some("the simulator has no command line yet"))
+        },
+    },
+    Step {
         name: "fuzz",
         quick: false,
         what: What::Own(|| fuzz::run(&fuzz::Args::default())),
@@ -121,6 +132,34 @@ const STEPS: &[Step] = &[
 fn always(_: &Workspace) -> Result<Option<&'static str>> {
     Ok(None)
 }
+
+/// Twenty seeds that are always the same, each twice for the same trace; then others, drawn from the commit.
+fn sim() -> Result<()> {
+    let simulator = || {
+        cargo().args([
+            "run",
+            "--quiet",
+            "--locked",
+            "--package",
+            "riverlog-sim",
+            "--",
+        ])
+    };
+    simulator()
+        .args(["--seeds", "0..20", "--twice"])
+        .limit(900)
+        .shown_live()?;
+    let first = u64::from(place::commit_number()?) << 20;
+    let seeds = format!("{first}..{}", first + (1 << 20));
+    let seconds = SIM_SECONDS.to_string();
+    simulator()
+        .args(["--seeds", &seeds, "--seconds", &seconds])
+        .limit(900)
+        .shown_live()
+}
+
+/// Of the seeds that change with the commit.
+const SIM_SECONDS: u32 = 180;
 
 /// How a step ended.
 enum End {

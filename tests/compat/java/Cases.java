@@ -67,8 +67,12 @@ public class Cases {
             report("codec-" + name, () -> codec(name));
         }
         report("idempotent", Cases::idempotent);
-        report("group-rebalance", Cases::groupRebalance);
-        report("group-resumes", Cases::groupResumes);
+        report("group-rebalance", () -> rebalance(CLASSIC));
+        report("group-resumes", () -> resumes(CLASSIC));
+        report("group-kip848", () -> {
+            rebalance(CONSUMER);
+            resumes(CONSUMER);
+        });
         report("offsets-by-time", Cases::offsetsByTime);
         report("groups-listed", Cases::groupsListed);
         report("delete-topic", Cases::deleteTopic);
@@ -216,21 +220,35 @@ public class Cases {
         same(got, IntStream.range(0, 200).mapToObj(n -> n + "=" + n).toList(), "records");
     }
 
-    static KafkaConsumer<byte[], byte[]> member() {
-        var consumer = consumer("group.id", group, "session.timeout.ms", "6000", "heartbeat.interval.ms", "300");
-        consumer.subscribe(List.of(groupTopic));
-        return consumer;
+    /** A way to be a group: what its names end with, and settings of its members. */
+    record Protocol(String suffix, String... settings) {
+        String topic() {
+            return groupTopic + suffix;
+        }
+
+        KafkaConsumer<byte[], byte[]> member() {
+            var more = Stream.concat(Stream.of("group.id", group + suffix), Stream.of(settings));
+            var consumer = consumer(more.toArray(String[]::new));
+            consumer.subscribe(List.of(topic()));
+            return consumer;
+        }
     }
 
-    static void groupRebalance() throws Exception {
-        create(groupTopic, 4);
+    static final Protocol CLASSIC = new Protocol("", "session.timeout.ms", "6000", "heartbeat.interval.ms", "300");
+
+    /** KIP-848: the broker assigns, and says how often to call. */
+    static final Protocol CONSUMER = new Protocol("-848", "group.protocol", "consumer");
+
+    static void rebalance(Protocol protocol) throws Exception {
+        String where = protocol.topic();
+        create(where, 4);
         List<ConsumerRecord<byte[], byte[]>> got = new ArrayList<>();
-        var first = member();
+        var first = protocol.member();
         until("all partitions for the first", () -> spread(got, List.of(first), 4));
-        var second = member();
+        var second = protocol.member();
         var both = List.of(first, second);
         until("two partitions each", () -> spread(got, both, 2, 2));
-        produce(IntStream.range(0, 40).mapToObj(n -> numbered(groupTopic, n % 4, null, n)).toList());
+        produce(IntStream.range(0, 40).mapToObj(n -> numbered(where, n % 4, null, n)).toList());
         until("40 records", () -> spread(got, both, 2, 2) && got.size() >= 40);
         List<Integer> values = got.stream().map(r -> Integer.valueOf(text(r.value()))).sorted().toList();
         same(values, IntStream.range(0, 40).boxed().toList(), "records");
@@ -248,9 +266,9 @@ public class Cases {
         return Arrays.equals(given, sizes);
     }
 
-    static void groupResumes() throws Exception {
-        produce(List.of(numbered(groupTopic, 1, null, 40)));
-        try (var consumer = member()) {
+    static void resumes(Protocol protocol) throws Exception {
+        produce(List.of(numbered(protocol.topic(), 1, null, 40)));
+        try (var consumer = protocol.member()) {
             List<ConsumerRecord<byte[], byte[]>> got = new ArrayList<>();
             until("the new record", () -> got.addAll(poll(consumer)));
             var record = got.get(0);

@@ -117,5 +117,6 @@ case_ idempotent idempotent
 case_ group-rebalance group_rebalance
 case_ group-resumes group_resumes
 case_ offsets-by-time offsets_by_time
+echo "SKIP group-kip848 kcat speaks the classic protocol only"
 echo "SKIP groups-listed kcat can't list groups"
 echo "SKIP delete-topic kcat can't delete topics"

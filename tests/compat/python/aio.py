@@ -202,6 +202,7 @@ harness.run(
         ("idempotent", case(idempotent)),
         ("group-rebalance", case(group_rebalance)),
         ("group-resumes", case(group_resumes)),
+        ("group-kip848", harness.skip("aiokafka speaks the classic protocol only")),
         ("offsets-by-time", case(offsets_by_time)),
         ("groups-listed", case(groups_listed)),
         ("delete-topic", case(delete_topic)),

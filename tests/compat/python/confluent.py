@@ -81,15 +81,22 @@ def idempotent():
     same(got, [(n, b"%d" % n) for n in range(200)], "records")
 
 
-def member():
-    reader = consumer(**{"group.id": group, "auto.offset.reset": "earliest", "session.timeout.ms": 6000})
-    reader.subscribe([group_topic])
+CLASSIC = (group, group_topic, {"session.timeout.ms": 6000})
+# KIP-848: the broker assigns, and says how often to call.
+CONSUMER = (f"{group}-848", f"{group_topic}-848", {"group.protocol": "consumer"})
+
+
+def member(how):
+    name, where, settings = how
+    reader = consumer(**{"group.id": name, "auto.offset.reset": "earliest", **settings})
+    reader.subscribe([where])
     return reader
 
 
-def group_rebalance():
-    create(group_topic, 4)
-    first, second, got = member(), None, []
+def rebalance(how):
+    where = how[1]
+    create(where, 4)
+    first, second, got = member(how), None, []
 
     def spread(*sizes):
         members = [m for m in (first, second) if m]
@@ -97,9 +104,9 @@ def group_rebalance():
         return sorted(len(m.assignment()) for m in members) == sorted(sizes)
 
     until("all partitions for the first", lambda: spread(4))
-    second = member()
+    second = member(how)
     until("two partitions each", lambda: spread(2, 2))
-    produce(group_topic, [(n % 4, b"k", b"%d" % n, [], None) for n in range(40)])
+    produce(where, [(n % 4, b"k", b"%d" % n, [], None) for n in range(40)])
     until("40 records", lambda: spread(2, 2) and len(got) >= 40)
     same(sorted(int(m.value()) for m in got), list(range(40)), "records")
     for reader in (first, second):
@@ -110,10 +117,11 @@ def group_rebalance():
     first.close()
 
 
-def group_resumes():
-    produce(group_topic, [(1, b"k", b"new", [], None)])
-    reader = member()
-    committed = reader.committed([TopicPartition(group_topic, p) for p in range(4)], 10)
+def resumes(how):
+    where = how[1]
+    produce(where, [(1, b"k", b"new", [], None)])
+    reader = member(how)
+    committed = reader.committed([TopicPartition(where, p) for p in range(4)], 10)
     same([c.offset for c in committed], [10] * 4, "committed offsets")
     message = until("the new record", lambda: poll(reader))
     same((message.partition(), message.offset(), message.value()), (1, 10, b"new"), "record")
@@ -151,8 +159,9 @@ harness.run(
     + [(f"codec-{name}", codec(name)) for name in ("none", "gzip", "snappy", "lz4", "zstd")]
     + [
         ("idempotent", idempotent),
-        ("group-rebalance", group_rebalance),
-        ("group-resumes", group_resumes),
+        ("group-rebalance", lambda: rebalance(CLASSIC)),
+        ("group-resumes", lambda: resumes(CLASSIC)),
+        ("group-kip848", lambda: (rebalance(CONSUMER), resumes(CONSUMER))),
         ("offsets-by-time", offsets_by_time),
         ("groups-listed", groups_listed),
         ("delete-topic", delete_topic),

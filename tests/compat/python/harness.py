@@ -16,6 +16,15 @@ class Skip(Exception):
     """The library can't do this; the reason is for the reader."""
 
 
+def skip(reason):
+    """A case that the library can't do."""
+
+    def case():
+        raise Skip(reason)
+
+    return case
+
+
 def arguments():
     if len(sys.argv) != 3:
         sys.exit(f"usage: {sys.argv[0]} BOOTSTRAP PREFIX")

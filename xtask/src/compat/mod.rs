@@ -49,6 +49,7 @@ const CASES: &[&str] = &[
     "idempotent",
     "group-rebalance",
     "group-resumes",
+    "group-kip848",
     "offsets-by-time",
     "groups-listed",
     "delete-topic",
@@ -164,7 +165,10 @@ fn run_on(
     let mut spec = Spec::new(kind, &dir)
         .map_err(words)?
         .set("group.initial.rebalance.delay.ms", "0")
-        .set("offsets.topic.num.partitions", "5");
+        .set("offsets.topic.num.partitions", "5")
+        // Members hear of a rebalance with their next heartbeat; five seconds apart is too slow to watch.
+        .set("group.consumer.min.heartbeat.interval.ms", "500")
+        .set("group.consumer.heartbeat.interval.ms", "500");
     spec.port = port;
     spec.advertised = Some(relay.port());
     spec.settings.extend(args.settings.iter().cloned());

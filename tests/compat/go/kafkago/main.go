@@ -360,6 +360,7 @@ func main() {
 		{"idempotent", func() error { return Skip("kafka-go has no idempotent producer") }},
 		{"group-rebalance", groupRebalance},
 		{"group-resumes", groupResumes},
+		{"group-kip848", func() error { return Skip("kafka-go speaks the classic protocol only") }},
 		{"offsets-by-time", offsetsByTime},
 		{"groups-listed", groupsListed},
 		{"delete-topic", deleteTopic},

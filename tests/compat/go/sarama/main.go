@@ -393,6 +393,7 @@ func main() {
 		{"idempotent", idempotent},
 		{"group-rebalance", groupRebalance},
 		{"group-resumes", groupResumes},
+		{"group-kip848", func() error { return Skip("sarama speaks the classic protocol only") }},
 		{"offsets-by-time", offsetsByTime},
 		{"groups-listed", groupsListed},
 		{"delete-topic", deleteTopic},
