@@ -415,11 +415,13 @@ impl Story {
         match verb {
             "topic" => {
                 self.topics.set(rest[0], rest[1].parse().unwrap());
-                self.topics_changed();
+                if !args.has("later") {
+                    self.topics_changed();
+                }
             }
             "drop" => {
                 self.topics.by_name.remove(rest[0]);
-                if args.get("later").is_none() && !args.has("later") {
+                if !args.has("later") {
                     self.topics_changed();
                 }
             }
