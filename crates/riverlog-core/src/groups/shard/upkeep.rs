@@ -19,7 +19,7 @@ pub(super) const FIRST_EXPIRY: Duration = Duration::from_secs(60);
 
 /// Groups that one decision looks at, and records after which it stops.
 const STEP_GROUPS: usize = 1_000;
-const STEP_RECORDS: usize = 1_000;
+const STEP_RECORDS: usize = 200;
 
 impl GroupShard {
     /// What time brings: sessions that end, rebalances that complete, offsets that expire. Call it at

@@ -793,3 +793,58 @@ fn groups_of_other_kinds_than_consumers_work_alike() {
         "#]],
     );
 }
+
+#[test]
+fn who_does_not_fetch_its_assignment_in_time_is_removed() {
+    check_with(
+        at_once(),
+        "
+        .a: join old rebalance=20s session=30s
+        .a: sync assign=a=x
+        .b: join old rebalance=20s session=30s
+        .a: join rebalance=20s session=30s
+        a: sync assign=a=x,b=y
+        wait 19s
+        b: heartbeat
+        wait 1s
+        b: heartbeat
+        a: join rebalance=20s session=30s
+        ",
+        expect![[r#"
+            a: sync assign=a=x,b=y
+              + g generation 2 range leader a-1 [a-1=x b-3=y]
+              a: synced "x"
+            wait 19s
+            b: heartbeat
+              b: NONE
+            wait 1s
+            b: heartbeat
+              b: UNKNOWN_MEMBER_ID
+            a: join rebalance=20s session=30s
+              a: joined as a-1 generation 3 range leader a-1 of [a-1]
+        "#]],
+    );
+}
+
+#[test]
+fn a_newcomer_whose_client_may_be_gone_does_not_wait_for_ever() {
+    check_with(
+        at_once(),
+        "
+        .a: join old rebalance=20m session=20m
+        .a: sync assign=a=x
+        b: join old rebalance=20m
+        wait 4m
+        wait 1m
+        show
+        ",
+        expect![[r#"
+            b: join old rebalance=20m
+            wait 4m
+            wait 1m
+              b: UNKNOWN_MEMBER_ID b-3
+            show
+              g PreparingRebalance "classic" "" 1 [a-1]
+        "#]],
+    );
+}

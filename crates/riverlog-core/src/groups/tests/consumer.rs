@@ -905,3 +905,34 @@ fn a_member_that_gives_nothing_back_is_gone_in_time() {
         "#]],
     );
 }
+
+#[test]
+fn a_member_that_gave_back_in_time_stays() {
+    check(
+        "
+        topic orders 2
+        .a: hb join reads=orders
+        .b: hb join reads=orders
+        a: hb
+        .wait 30s
+        a: hb done
+        .b: hb
+        .wait 30s
+        .a: hb
+        .b: hb
+        .wait 10s
+        show
+        ",
+        expect![[r#"
+            topic orders 2
+            a: hb
+              + g a epoch 1 has orders/0 gives back orders/1
+              a: a epoch 1 may have orders/0
+            a: hb done
+              + g a epoch 2 has orders/0
+              a: a epoch 2
+            show
+              g Stable "consumer" "uniform" 2 [a b]
+        "#]],
+    );
+}

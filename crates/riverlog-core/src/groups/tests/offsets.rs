@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use expect_test::expect;
 
-use super::{check, check_with};
+use super::check_with;
 use crate::groups::GroupSettings;
 
 /// No wait for more members, and offsets that live for a day.

@@ -40,8 +40,15 @@ enum Step {
 
 #[derive(Clone, Copy, Debug)]
 enum Classic {
-    Join { other_protocol: bool, known: bool },
-    Sync { stale: bool },
+    /// What a real client would do next.
+    Go,
+    Join {
+        other_protocol: bool,
+        known: bool,
+    },
+    Sync {
+        stale: bool,
+    },
     Heartbeat,
     Leave,
     Forget,
@@ -49,10 +56,16 @@ enum Classic {
 
 #[derive(Clone, Copy, Debug)]
 enum Consumer {
-    Join { topics: usize },
+    /// What a real client would do next.
+    Go,
+    Join {
+        topics: usize,
+    },
     Heartbeat,
     GiveBack,
-    Subscribe { topics: usize },
+    Subscribe {
+        topics: usize,
+    },
     Leave,
     Away,
     Forget,
@@ -74,25 +87,27 @@ const GROUPS: [&str; 3] = ["classic", "mixed", "consumer"];
 
 fn step() -> impl Strategy<Value = Step> {
     let classic = prop_oneof![
-        4 => (any::<bool>(), any::<bool>()).prop_map(|(other_protocol, known)| Classic::Join { other_protocol, known }),
-        4 => proptest::bool::weighted(0.1).prop_map(|stale| Classic::Sync { stale }),
+        40 => Just(Classic::Go),
+        2 => (any::<bool>(), any::<bool>()).prop_map(|(other_protocol, known)| Classic::Join { other_protocol, known }),
+        2 => any::<bool>().prop_map(|stale| Classic::Sync { stale }),
         2 => Just(Classic::Heartbeat),
         1 => Just(Classic::Leave),
         1 => Just(Classic::Forget),
     ];
     let consumer = prop_oneof![
-        3 => (0..4_usize).prop_map(|topics| Consumer::Join { topics }),
-        4 => Just(Consumer::Heartbeat),
-        4 => Just(Consumer::GiveBack),
+        40 => Just(Consumer::Go),
+        2 => (0..4_usize).prop_map(|topics| Consumer::Join { topics }),
+        6 => Just(Consumer::Heartbeat),
+        6 => Just(Consumer::GiveBack),
         1 => (0..4_usize).prop_map(|topics| Consumer::Subscribe { topics }),
         1 => Just(Consumer::Leave),
         1 => Just(Consumer::Away),
         1 => Just(Consumer::Forget),
     ];
     prop_oneof![
-        10 => (0..4_usize, classic).prop_map(|(c, what)| Step::Classic(c, what)),
-        12 => (4..CLIENTS, consumer).prop_map(|(c, what)| Step::Consumer(c, what)),
-        4 => (0..CLIENTS, proptest::bool::weighted(0.2), proptest::bool::weighted(0.2), 0..3_usize, 0..4_i32, 0..100_i64)
+        24 => (0..4_usize, classic).prop_map(|(c, what)| Step::Classic(c, what)),
+        24 => (4..CLIENTS, consumer).prop_map(|(c, what)| Step::Consumer(c, what)),
+        8 => (0..CLIENTS, proptest::bool::weighted(0.2), proptest::bool::weighted(0.2), 0..3_usize, 0..4_i32, 0..100_i64)
             .prop_map(|(client, outside, stale, topic, partition, offset)| {
                 Step::Commit { client, outside, stale, topic, partition, offset }
             }),
@@ -100,7 +115,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..3_usize, 0..3_usize).prop_map(|(group, topic)| Step::DeleteOffset { group, topic }),
         1 => (0..3_usize).prop_map(Step::Grow),
         1 => (0..3_usize).prop_map(Step::Remake),
-        5 => (1..12_000_u64).prop_map(Step::Wait),
+        4 => (1..3_000_u64).prop_map(Step::Wait),
+        1 => (3_000..30_000_u64).prop_map(Step::Wait),
         1 => (1..20_000_u64).prop_map(Step::Hold),
         2 => Just(Step::Crash),
     ]
@@ -111,6 +127,9 @@ type Part = (TopicId, i32);
 #[derive(Clone, Debug, Default)]
 struct Client {
     member: String,
+    /// Classic: it has to join, or else to sync when `generation` says more than `synced`.
+    must_join: bool,
+    synced: i32,
     generation: i32,
     epoch: i32,
     leads: Vec<String>,
@@ -123,6 +142,8 @@ struct World {
     story: Story,
     clients: Vec<Client>,
     committed: BTreeMap<(&'static str, usize, i32), i64>,
+    /// What a sync must be answered with, unless its generation is over.
+    syncs: BTreeMap<Token, String>,
 }
 
 impl World {
@@ -141,6 +162,7 @@ impl World {
             story,
             clients: vec![Client::default(); CLIENTS],
             committed: BTreeMap::new(),
+            syncs: BTreeMap::new(),
         }
     }
 
@@ -159,6 +181,8 @@ impl World {
                     ErrorCode::NONE => {
                         client.member = join.member;
                         client.generation = join.generation.0;
+                        client.must_join = false;
+                        client.synced = 0;
                         client.leads = join.members.into_iter().map(|(id, ..)| id).collect();
                         if !client.leads.is_empty() {
                             assert_eq!(join.leader, client.member);
@@ -170,13 +194,28 @@ impl World {
                     }
                     _ => {}
                 },
+                GroupAnswer::Sync {
+                    error: ErrorCode::REBALANCE_IN_PROGRESS | ErrorCode::ILLEGAL_GENERATION,
+                    ..
+                }
+                | GroupAnswer::Error(
+                    ErrorCode::REBALANCE_IN_PROGRESS | ErrorCode::ILLEGAL_GENERATION,
+                ) => client.must_join = true,
+                GroupAnswer::Sync {
+                    error: ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::FENCED_INSTANCE_ID,
+                    ..
+                }
+                | GroupAnswer::Error(
+                    ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::FENCED_INSTANCE_ID,
+                ) => *client = Client::default(),
                 // A leader gives each member what names its generation and itself.
                 GroupAnswer::Sync {
                     error: ErrorCode::NONE,
                     assignment,
                     ..
                 } => {
-                    let wanted = format!("{}:{}", client.generation, client.member);
+                    client.synced = client.generation;
+                    let wanted = &self.syncs[&answer.token];
                     let stable = assignment.is_empty() || Self::instance(index).is_some();
                     assert!(
                         stable || assignment == wanted.as_bytes(),
@@ -212,6 +251,10 @@ impl World {
         self.story.tokens += 100;
         let token = Token(self.story.tokens + client as u64);
         self.story.open.insert(token, format!("c{client}"));
+        if let GroupCommand::Sync(sync) = &command {
+            let wanted = format!("{}:{}", sync.generation, sync.member);
+            self.syncs.insert(token, wanted);
+        }
         let mut answers = self
             .story
             .perform(|shard, topics, now| shard.decide(command.clone(), token, topics, now));
@@ -229,7 +272,23 @@ impl World {
         let client = self.clients[index].clone();
         let group = group_of(index).to_owned();
         let instance = Self::instance(index);
+        let parked = format!("c{index}");
+        let what = match what {
+            Classic::Go if self.story.open.values().any(|who| *who == parked) => return,
+            Classic::Go
+                if client.member.is_empty() || client.must_join || client.generation <= 0 =>
+            {
+                Classic::Join {
+                    other_protocol: index == 1,
+                    known: true,
+                }
+            }
+            Classic::Go if client.synced < client.generation => Classic::Sync { stale: false },
+            Classic::Go => Classic::Heartbeat,
+            other => other,
+        };
         match what {
+            Classic::Go => {}
             Classic::Forget => self.clients[index] = Client::default(),
             Classic::Join {
                 other_protocol,
@@ -317,7 +376,16 @@ impl World {
             heartbeat.subscribed_topics = Some(names.iter().map(|n| (*n).to_owned()).collect());
             heartbeat.subscribed_pattern = Some(pattern.into());
         };
+        let what = match what {
+            Consumer::Go if client.member.is_empty() || client.epoch <= 0 => {
+                Consumer::Join { topics: index % 3 }
+            }
+            Consumer::Go if self.story.tokens.is_multiple_of(300) => Consumer::Heartbeat,
+            Consumer::Go => Consumer::GiveBack,
+            other => other,
+        };
         match what {
+            Consumer::Go => {}
             Consumer::Forget => return self.clients[index] = Client::default(),
             Consumer::Join { topics } => {
                 if client.member.is_empty() || client.epoch < 0 {
@@ -567,11 +635,11 @@ fn nested(flat: &BTreeSet<Part>) -> Vec<(TopicId, Vec<i32>)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
     fn whatever_happens_owners_are_one_offsets_stay_and_everybody_is_answered(
-        steps in proptest::collection::vec(step(), 1..120),
+        steps in proptest::collection::vec(step(), 1..200),
     ) {
         let mut world = World::new();
         for step in steps {

@@ -1,0 +1,457 @@
+//! Commands: which rule decides them, and what they are answered when none can.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use riverlog_wire::primitives::MAX_STRING_LEN;
+use riverlog_wire::{ErrorCode, Offset};
+
+use super::{GroupShard, Kind, forget_offset};
+use crate::Now;
+use crate::groups::assign::Part;
+use crate::groups::classic::{self, Classic, Context, Synced};
+use crate::groups::consumer::{Consumer, Heartbeat, leave_by_name};
+use crate::groups::effects::{Out, SoftChange};
+use crate::groups::offsets;
+use crate::groups::{
+    Answer, CommittedOffset, ConsumerHeartbeat, ConsumerHeartbeatAnswer, Decision, GroupAnswer,
+    GroupCommand, Join, Sync, Token, TopicPartition, Topics,
+};
+
+impl GroupShard {
+    /// Decides a command. Randomness is part of the command.
+    pub fn decide(
+        &self,
+        command: GroupCommand,
+        token: Token,
+        topics: &dyn Topics,
+        now: Now,
+    ) -> Decision {
+        let shape = Shape::of(&command);
+        if command.group().len() > MAX_STRING_LEN {
+            let answer = shape.refuse(ErrorCode::INVALID_GROUP_ID);
+            return answer_alone(token, self.removed_at, answer);
+        }
+        let mut out = Out::default();
+        match command {
+            GroupCommand::Join(join) => self.join(join, token, now, &mut out),
+            GroupCommand::Sync(sync) => self.sync(sync, token, now, &mut out),
+            GroupCommand::Heartbeat {
+                group,
+                generation,
+                member,
+                instance,
+            } => {
+                let (error, until) = if group.is_empty() {
+                    (ErrorCode::INVALID_GROUP_ID, None)
+                } else {
+                    match self.classic(&group) {
+                        Some((classic, _)) => {
+                            classic.heartbeat(&member, instance.as_deref(), generation.0, now)
+                        }
+                        None => (ErrorCode::UNKNOWN_MEMBER_ID, None),
+                    }
+                };
+                renew(&group, &member, until, false, &mut out);
+                // At once: it reveals nothing that a fail-over could take back.
+                out.answer(token, Offset::ZERO, GroupAnswer::Error(error));
+            }
+            GroupCommand::Leave { group, members } => {
+                self.leave(&group, &members, token, topics, now, &mut out);
+            }
+            GroupCommand::ConsumerHeartbeat(request) => {
+                self.consumer_heartbeat(request, token, topics, now, &mut out);
+            }
+            GroupCommand::Commit {
+                group,
+                generation,
+                member,
+                instance,
+                offsets,
+                version,
+            } => {
+                let who = Committer {
+                    member: &member,
+                    instance: instance.as_deref(),
+                    generation: generation.0,
+                    version,
+                };
+                self.commit(&group, &who, offsets, token, topics, now, &mut out);
+            }
+            GroupCommand::DeleteOffsets { group, partitions } => {
+                self.delete_offsets(&group, &partitions, token, topics, &mut out);
+            }
+            GroupCommand::DeleteGroup { group } => {
+                let error = match self.groups.get(group.as_str()) {
+                    None => ErrorCode::GROUP_ID_NOT_FOUND,
+                    Some(found) if !found.has_no_members() => ErrorCode::NON_EMPTY_GROUP,
+                    Some(found) => {
+                        found.delete(&group, &mut out);
+                        ErrorCode::NONE
+                    }
+                };
+                out.answer(token, self.read_at(&group), GroupAnswer::Error(error));
+            }
+        }
+        out.finish(|error| {
+            vec![Answer {
+                token,
+                body: shape.refuse(error),
+                after: Offset::ZERO,
+            }]
+        })
+    }
+
+    fn consumer_heartbeat(
+        &self,
+        request: ConsumerHeartbeat,
+        token: Token,
+        topics: &dyn Topics,
+        now: Now,
+        out: &mut Out,
+    ) {
+        let after = self.read_at(&request.group);
+        let nobody = Consumer::default();
+        let kind = self.groups.get(request.group.as_str()).map(|g| &g.kind);
+        let (group, replaces_classic) = match kind {
+            Some(Kind::Consumer(consumer)) => (Some(consumer.as_ref()), false),
+            Some(Kind::Classic(classic)) if !classic.is_empty() => {
+                // Kafka can move a group with its members from one protocol to the other; we can't yet.
+                let answer = ConsumerHeartbeatAnswer {
+                    message: Some(
+                        "the group has members of the classic protocol; let them leave first"
+                            .to_owned(),
+                    ),
+                    ..refused_heartbeat(ErrorCode::GROUP_ID_NOT_FOUND, request.member)
+                };
+                return out.answer(token, after, GroupAnswer::ConsumerHeartbeat(answer));
+            }
+            Some(Kind::Classic(classic)) => (None, classic.is_managed()),
+            None => (None, false),
+        };
+        let heartbeat = Heartbeat {
+            group: group.unwrap_or(&nobody),
+            exists: group.is_some(),
+            replaces_classic,
+            changed_at: after,
+            topics,
+            settings: &self.settings,
+            now,
+        };
+        heartbeat.decide(request, token, out);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one request")]
+    fn commit(
+        &self,
+        group: &str,
+        who: &Committer<'_>,
+        offsets: Vec<(TopicPartition, CommittedOffset)>,
+        token: Token,
+        topics: &dyn Topics,
+        now: Now,
+        out: &mut Out,
+    ) {
+        let Committer {
+            member,
+            instance,
+            generation,
+            version,
+        } = *who;
+        let parts = offsets.iter().filter_map(|(p, _)| part(p, topics));
+        let allowed = match self.groups.get(group).map(|g| &g.kind) {
+            Some(Kind::Classic(c)) => c.check_commit(member, instance, generation, now),
+            Some(Kind::Consumer(c)) => c
+                .check_commit(member, generation, version, parts)
+                .map(|()| None),
+            None if generation < 0 => Ok(None),
+            None if version >= 9 => Err(ErrorCode::GROUP_ID_NOT_FOUND),
+            None => Err(ErrorCode::ILLEGAL_GENERATION),
+        };
+        match allowed {
+            Err(error) => {
+                let answer = GroupAnswer::Partitions(error, vec![error; offsets.len()]);
+                out.answer(token, self.read_at(group), answer);
+            }
+            Ok(until) => {
+                let (records, errors) =
+                    offsets::commit(group, offsets, topics, &self.settings, now);
+                for record in &records {
+                    out.record(record);
+                }
+                renew(group, member, until, false, out);
+                let answer = GroupAnswer::Partitions(ErrorCode::NONE, errors);
+                out.answer(token, Offset::ZERO, answer);
+            }
+        }
+    }
+
+    pub(super) fn classic(&self, group: &str) -> Option<(&Classic, Offset)> {
+        let group = self.groups.get(group)?;
+        match &group.kind {
+            Kind::Classic(classic) => Some((classic, group.changed_at)),
+            Kind::Consumer(_) => None,
+        }
+    }
+
+    /// Log position of what can be said of a group, be it that there is none.
+    pub(super) fn read_at(&self, group: &str) -> Offset {
+        let group = self.groups.get(group);
+        group.map_or(self.removed_at, |g| g.changed_at)
+    }
+
+    /// Changes a copy of a classic group, which becomes the group.
+    pub(super) fn change(
+        &self,
+        group: &str,
+        now: Now,
+        out: &mut Out,
+        change: impl FnOnce(&mut Classic, &mut Context<'_>),
+    ) {
+        let mut state = self
+            .classic(group)
+            .map_or_else(Classic::default, |(c, _)| c.clone());
+        let mut cx = Context {
+            group,
+            settings: &self.settings,
+            now,
+            changed_at: self.read_at(group),
+            out,
+        };
+        change(&mut state, &mut cx);
+        out.soft(SoftChange::Classic {
+            group: group.into(),
+            state: Box::new(state),
+        });
+    }
+
+    fn join(&self, join: Join, token: Token, now: Now, out: &mut Out) {
+        let found = self.groups.get(join.group.as_str());
+        let allowed = Classic::check_join(&join, &self.settings).and_then(|()| {
+            match found.map(|g| &g.kind) {
+                Some(Kind::Consumer(consumer)) if !consumer.is_empty() => {
+                    Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
+                }
+                Some(Kind::Classic(_)) => Ok(()),
+                _ if !join.member.is_empty() => Err(ErrorCode::UNKNOWN_MEMBER_ID),
+                _ => Ok(()),
+            }
+        });
+        if let Err(error) = allowed {
+            let after = self.read_at(&join.group);
+            let answer = GroupAnswer::Join(classic::refused_join(&join, error));
+            return out.answer(token, after, answer);
+        }
+        if let Some(Kind::Consumer(_)) = found.map(|g| &g.kind) {
+            Consumer::delete(&join.group, out);
+        }
+        let group = join.group.clone();
+        self.change(&group, now, out, |classic, cx| {
+            classic.join(join, token, cx)
+        });
+    }
+
+    fn sync(&self, sync: Sync, token: Token, now: Now, out: &mut Out) {
+        let after = self.read_at(&sync.group);
+        let checked = if sync.group.is_empty() {
+            Err(ErrorCode::INVALID_GROUP_ID)
+        } else {
+            match self.classic(&sync.group) {
+                Some((classic, _)) => classic.check_sync(&sync),
+                None => Err(ErrorCode::UNKNOWN_MEMBER_ID),
+            }
+        };
+        match checked {
+            Err(error) => out.answer(token, after, classic::refused_sync(error)),
+            Ok(Synced::Now(answer, until)) => {
+                renew(&sync.group, &sync.member, Some(now.mono + until), true, out);
+                out.answer(token, after, answer);
+            }
+            Ok(Synced::Changes) => {
+                let group = sync.group.clone();
+                self.change(&group, now, out, |classic, cx| {
+                    classic.sync(sync, token, cx)
+                });
+            }
+        }
+    }
+
+    fn leave(
+        &self,
+        group: &str,
+        members: &[(String, Option<String>, Option<String>)],
+        token: Token,
+        topics: &dyn Topics,
+        now: Now,
+        out: &mut Out,
+    ) {
+        let after = self.read_at(group);
+        if group.is_empty() {
+            let answer = GroupAnswer::Leave(ErrorCode::INVALID_GROUP_ID, Vec::new());
+            return out.answer(token, after, answer);
+        }
+        let mut errors = vec![ErrorCode::UNKNOWN_MEMBER_ID; members.len()];
+        match self.groups.get(group).map(|g| &g.kind) {
+            None => {}
+            Some(Kind::Classic(_)) => {
+                self.change(group, now, out, |classic, cx| {
+                    errors = classic.leave(members, cx);
+                });
+            }
+            Some(Kind::Consumer(consumer)) => {
+                let settings = &self.settings;
+                errors = leave_by_name(group, consumer, members, topics, now, settings, out);
+            }
+        }
+        out.answer(token, after, GroupAnswer::Leave(ErrorCode::NONE, errors));
+    }
+
+    fn delete_offsets(
+        &self,
+        name: &str,
+        partitions: &[TopicPartition],
+        token: Token,
+        topics: &dyn Topics,
+        out: &mut Out,
+    ) {
+        let whole = |error| GroupAnswer::Partitions(error, vec![error; partitions.len()]);
+        let Some(group) = self.groups.get(name) else {
+            return out.answer(token, self.removed_at, whole(ErrorCode::GROUP_ID_NOT_FOUND));
+        };
+        let read = match &group.kind {
+            Kind::Classic(classic) if !classic.may_delete_offsets() => {
+                return out.answer(token, group.changed_at, whole(ErrorCode::NON_EMPTY_GROUP));
+            }
+            Kind::Classic(classic) => classic.read_topics(),
+            Kind::Consumer(consumer) => Some(consumer.subscribed(topics)),
+        };
+        let mut gone = BTreeSet::new();
+        let errors = partitions
+            .iter()
+            .map(|p| {
+                // Members whose metadata can't be read may read anything.
+                if read.as_ref().is_none_or(|read| read.contains(&p.topic)) {
+                    return ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC;
+                }
+                let stored = group.offsets.get(&p.topic, p.partition).is_some();
+                if stored && gone.insert((&p.topic, p.partition)) {
+                    out.record(&forget_offset(name, &p.topic, p.partition));
+                }
+                if stored || part(p, topics).is_some() {
+                    ErrorCode::NONE
+                } else {
+                    ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
+                }
+            })
+            .collect();
+        let after = group.changed_at.max(group.offsets.removed_at);
+        out.answer(
+            token,
+            after,
+            GroupAnswer::Partitions(ErrorCode::NONE, errors),
+        );
+    }
+}
+
+fn renew(group: &str, member: &str, until: Option<Duration>, synced: bool, out: &mut Out) {
+    if let Some(until) = until {
+        out.soft(SoftChange::Session {
+            group: group.into(),
+            member: member.into(),
+            until,
+            synced,
+        });
+    }
+}
+
+/// The partition that is meant, when it exists.
+fn part(partition: &TopicPartition, topics: &dyn Topics) -> Option<Part> {
+    let id = offsets::find(partition, topics).ok()?.1;
+    Some((id, partition.partition))
+}
+
+fn answer_alone(token: Token, after: Offset, body: GroupAnswer) -> Decision {
+    Decision {
+        answers: vec![Answer { token, body, after }],
+        ..Decision::default()
+    }
+}
+
+/// Who commits.
+#[derive(Clone, Copy)]
+struct Committer<'a> {
+    member: &'a str,
+    instance: Option<&'a str>,
+    generation: i32,
+    version: i16,
+}
+
+fn refused_heartbeat(error: ErrorCode, member: String) -> ConsumerHeartbeatAnswer {
+    ConsumerHeartbeatAnswer {
+        error,
+        message: Some(error.message().to_owned()),
+        member,
+        member_epoch: 0,
+        heartbeat_interval: Duration::ZERO,
+        assignment: None,
+    }
+}
+
+/// Which answer a command gets, kept for when it can't be carried out.
+enum Shape {
+    Join(String),
+    Sync,
+    Error,
+    Leave,
+    ConsumerHeartbeat(String),
+    Partitions(usize),
+}
+
+impl Shape {
+    fn of(command: &GroupCommand) -> Shape {
+        match command {
+            GroupCommand::Join(join) => Shape::Join(join.member.clone()),
+            GroupCommand::Sync(_) => Shape::Sync,
+            GroupCommand::Heartbeat { .. } | GroupCommand::DeleteGroup { .. } => Shape::Error,
+            GroupCommand::Leave { .. } => Shape::Leave,
+            GroupCommand::ConsumerHeartbeat(h) => Shape::ConsumerHeartbeat(h.member.clone()),
+            GroupCommand::Commit { offsets, .. } => Shape::Partitions(offsets.len()),
+            GroupCommand::DeleteOffsets { partitions, .. } => Shape::Partitions(partitions.len()),
+        }
+    }
+
+    fn refuse(self, error: ErrorCode) -> GroupAnswer {
+        match self {
+            Shape::Join(member) => {
+                let join = Join {
+                    member,
+                    ..Join::default()
+                };
+                GroupAnswer::Join(classic::refused_join(&join, error))
+            }
+            Shape::Sync => classic::refused_sync(error),
+            Shape::Error => GroupAnswer::Error(error),
+            Shape::Leave => GroupAnswer::Leave(error, Vec::new()),
+            Shape::ConsumerHeartbeat(member) => {
+                GroupAnswer::ConsumerHeartbeat(refused_heartbeat(error, member))
+            }
+            Shape::Partitions(count) => GroupAnswer::Partitions(error, vec![error; count]),
+        }
+    }
+}
+
+impl GroupCommand {
+    /// The group it is for.
+    pub fn group(&self) -> &str {
+        match self {
+            GroupCommand::Join(join) => &join.group,
+            GroupCommand::Sync(sync) => &sync.group,
+            GroupCommand::ConsumerHeartbeat(heartbeat) => &heartbeat.group,
+            GroupCommand::Heartbeat { group, .. }
+            | GroupCommand::Leave { group, .. }
+            | GroupCommand::Commit { group, .. }
+            | GroupCommand::DeleteOffsets { group, .. }
+            | GroupCommand::DeleteGroup { group } => group,
+        }
+    }
+}
