@@ -92,7 +92,10 @@ fn run(input: &str, data: &Path) -> Result<()> {
         counts(&flights).len()
     );
     let began = Instant::now();
-    first_load(&flights, &open(data)?)?;
+    let broker = open(data)?;
+    first_load(&flights, &broker)?;
+    // The consumer that died still holds the broker, as a thread that hangs would: closing lets the data folder go.
+    broker.close()?;
     println!(
         "first load published and read by the group in {:.1} s",
         began.elapsed().as_secs_f64()
