@@ -180,12 +180,13 @@ impl Node {
         }
         self.run_all_jobs(now);
         let failure = self.failure.lock().clone();
-        if let Some(error) = failure {
-            return Err(error.into());
-        }
-        self.volume.checkpoint(true)?;
+        let closed = match failure {
+            Some(error) => Err(error.into()),
+            None => self.volume.checkpoint(true).map_err(OpenError::from),
+        };
         self.let_go_of_logs();
-        Ok(())
+        self.volume.close();
+        closed
     }
 
     pub(crate) fn let_go_of_logs(&self) {

@@ -21,6 +21,8 @@ use crate::{Broker, Error, Record, Result};
 
 /// How often a waiting consumer shows that it is there and learns of a new assignment.
 const HEARTBEAT_WHILE_WAITING: Duration = Duration::from_millis(20);
+/// The member epoch that leaves a group.
+const LEAVE: i32 = -1;
 /// Bytes asked of one partition at a time.
 const FETCH_BYTES: usize = 1 << 20;
 /// The largest expansion of one batch that is accepted.
@@ -139,6 +141,9 @@ impl Consumer {
             heartbeat_due: Instant::now(),
             left: false,
         };
+        // An earlier consumer of this id, if any, is put out of the group: a new membership has a new epoch, and commits
+        // of the earlier one are refused.
+        consumer.send_heartbeat(LEAVE, None)?;
         consumer.heartbeat()?;
         Ok(consumer)
     }
@@ -297,7 +302,11 @@ impl Consumer {
         if std::mem::replace(&mut self.left, true) || self.epoch <= 0 {
             return Ok(());
         }
-        let answer = self.send_heartbeat(-1, None)?;
+        // Whoever took this consumer's place under the same id must not be put out by its end.
+        if self.send_heartbeat(self.epoch, None)?.error != ErrorCode::NONE {
+            return Ok(());
+        }
+        let answer = self.send_heartbeat(LEAVE, None)?;
         match answer.error {
             ErrorCode::NONE | ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::GROUP_ID_NOT_FOUND => {
                 Ok(())

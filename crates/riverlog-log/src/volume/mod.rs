@@ -112,8 +112,8 @@ pub struct Volume {
     /// Sequence of the last checkpoint; held while one is written.
     checkpoint: Mutex<u64>,
     tail_bytes: AtomicUsize,
-    /// Kept until everything else is gone.
-    _lock: Box<dyn Send + Sync>,
+    /// Kept until [`Volume::close`], or until everything else is gone.
+    lock: Mutex<Option<Box<dyn Send + Sync>>>,
 }
 
 impl std::fmt::Debug for Volume {
@@ -399,6 +399,11 @@ impl Volume {
             }
         }
         Ok(prepared || marks)
+    }
+    /// Gives the folder's lock back, so that another process (or this one) can open it while this value still lives somewhere.
+    /// The logs have been dropped; nothing may be asked of the volume afterwards.
+    pub fn close(&self) {
+        *self.lock.lock() = None;
     }
     /// Bytes free on the disk.
     pub fn available(&self) -> Result<u64, DiskError> {

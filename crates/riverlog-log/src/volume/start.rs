@@ -215,7 +215,7 @@ pub(super) fn open(
         flushing: AtomicBool::new(false),
         checkpoint: Mutex::new(sequence),
         tail_bytes: AtomicUsize::new(0),
-        _lock: lock,
+        lock: Mutex::new(Some(lock)),
     };
     Ok(Arc::new(volume))
 }
