@@ -174,7 +174,11 @@ impl Log {
                 log.push_segment(Arc::new(segment));
             }
             let seen = now_ms.map_or(Seen::Unknown(header.max_timestamp), Seen::At);
-            let undo = log.producers.apply(header, seen);
+            let undo = match self.opening {
+                false => log.producers.apply(header, seen),
+                // A snapshot may know of it already.
+                true => log.producers.apply_if_newer(header),
+            };
             if log.epochs.on_batch(header.leader_epoch, header.base_offset) {
                 log.epochs_dirty = true;
             }

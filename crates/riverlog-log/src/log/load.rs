@@ -4,6 +4,7 @@
 //! again from the segments.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use riverlog_wire::Offset;
@@ -102,6 +103,8 @@ pub(super) struct LoadRules {
     pub(super) trusted: Offset,
     /// Nothing at or after it belongs to the log; [`Offset`]'s largest value at recovery.
     pub(super) limit: Offset,
+    /// A producer snapshot beyond it may be of a life that a cut has ended.
+    pub(super) snapshots_until: Offset,
     /// `index.interval.bytes`.
     pub(super) interval: u32,
 }
@@ -117,7 +120,9 @@ fn base_of(name: &str, extension: &str) -> Option<Offset> {
 
 /// Loads a log. Its end is the `next` of the last segment's facts.
 pub(super) fn load(volume: &Volume, rules: LoadRules) -> Result<Loaded, DiskError> {
-    let mut out = Loaded::empty(rules.key, rules.start.max(rules.trusted));
+    // What is missing before the start is missed by nobody, when something comes behind it.
+    let reach = rules.trusted.max(rules.start);
+    let mut out = Loaded::empty(rules.key, rules.trusted);
     let entries = volume
         .disk()
         .list(&out.dir)
@@ -147,6 +152,12 @@ pub(super) fn load(volume: &Volume, rules: LoadRules) -> Result<Loaded, DiskErro
         empty_of_producers: None,
     };
     let mut doomed = Vec::new();
+    match bases.first() {
+        // Nothing leads from the start to them: what lay between was never durable.
+        Some(first) if *first > reach => std::mem::swap(&mut bases, &mut doomed),
+        Some(first) if *first > rules.start => loader.lose_until(*first),
+        _ => {}
+    }
     for (i, base) in bases.iter().enumerate() {
         if *base > rules.limit || !loader.segment(*base, bases.get(i + 1).copied())? {
             let from = i + usize::from(*base <= rules.limit);
@@ -169,7 +180,12 @@ pub(super) fn load(volume: &Volume, rules: LoadRules) -> Result<Loaded, DiskErro
         out.doomed.push(Arc::new(segment));
     }
     let end = out.planned.next;
-    out.producers = load_producers(volume, &mut out, end, rules.trusted, empty_of_producers)?;
+    out.producers = load_producers(
+        volume,
+        &mut out,
+        end.max(rules.start).min(rules.snapshots_until),
+        empty_of_producers,
+    )?;
     Ok(out)
 }
 
@@ -225,6 +241,11 @@ impl Loader<'_> {
         let reached = state.facts.next;
         let goes_on = match successor {
             Some(next) if reached >= next => true,
+            // What is missing lies before the start.
+            Some(next) if next <= self.rules.start => {
+                state.facts.next = next;
+                true
+            }
             // Something durable is missing: readers must be told, and no offset is given twice.
             _ if reached < trusted => {
                 state.facts.next = trusted;
@@ -346,12 +367,10 @@ impl Loader<'_> {
 
     /// Where the log's end is missing, the next record goes into a segment of its own behind the hole.
     fn close_hole(&mut self) {
-        let LoadRules { key, trusted, .. } = self.rules;
+        let trusted = self.rules.trusted;
         if self.segments.is_empty() && self.rules.start < trusted {
             // All files are gone, though there were records.
-            let lost = Segment::new(key, self.dir.clone(), self.rules.start);
-            lost.state().facts.next = trusted;
-            self.segments.push(Arc::new(lost));
+            self.lose_until(trusted);
             self.hole_at_end = true;
         }
         if self.hole_at_end
@@ -365,6 +384,18 @@ impl Loader<'_> {
             self.needs_cut = false;
             self.begin_segment(end);
         }
+    }
+
+    /// The files that held what lies between the start and `to` are gone.
+    fn lose_until(&mut self, to: Offset) {
+        let LoadRules { key, start, .. } = self.rules;
+        let lost = Segment::new(key, self.dir.clone(), start);
+        {
+            let mut state = lost.state();
+            state.facts.next = to;
+            state.sealed = true;
+        }
+        self.segments.push(Arc::new(lost));
     }
 
     fn begin_segment(&mut self, base: Offset) {
@@ -418,23 +449,22 @@ pub(super) fn snapshot_path(dir: &str, at: Offset) -> String {
     format!("{dir}/{:020}.snapshot", at.0)
 }
 
-/// Producer state at `end`: the newest snapshot that can be believed, and a replay of what follows it.
+/// Producer state at the log's end: the newest snapshot that can be believed, and a replay of what follows it.
 ///
-/// `trusted`: a snapshot beyond it may be of a life that a power cut has undone. `empty_at`: no producer was known there.
+/// A snapshot is only written once the segments are durable up to it; those beyond `usable` are of records that were cut, and
+/// are removed. `empty_at`: no producer was known there.
 pub(super) fn load_producers(
     volume: &Volume,
     log: &mut Loaded,
-    end: Offset,
-    trusted: Offset,
+    usable: Offset,
     empty_at: Option<Offset>,
 ) -> Result<Producers, DiskError> {
-    let usable = end.min(trusted);
     let doubtful = log.snapshots.split_off(&(usable + 1));
     for at in doubtful {
         remove_file(volume, &snapshot_path(&log.dir, at))?;
         log.folder_unsynced = true;
     }
-    let mut from = log.segments.first().map_or(end, |s| s.base);
+    let mut from = log.segments.first().map_or(usable, |s| s.base);
     let mut producers = Producers::default();
     for at in log.snapshots.iter().rev() {
         if empty_at.is_some_and(|empty| empty >= *at) {
@@ -451,20 +481,42 @@ pub(super) fn load_producers(
         producers = Producers::default();
         from = empty;
     }
-    replay(volume, &log.segments, from, &mut producers)?;
+    let all = Offset(i64::MAX);
+    replay(volume, &log.segments, from..all, &mut producers)?;
     Ok(producers)
 }
 
-/// Applies the batches from `from` on.
+/// Producer state at `at`: from the snapshot at `older`, if it is sound, and the batches of `segments`.
+pub(super) fn producers_at(
+    volume: &Volume,
+    dir: &str,
+    segments: &[Arc<Segment>],
+    older: Option<Offset>,
+    at: Offset,
+) -> Result<Producers, DiskError> {
+    let bytes = match older {
+        Some(older) => read_small(volume, &snapshot_path(dir, older))?,
+        None => None,
+    };
+    let (mut producers, from) = match bytes.and_then(|b| parse_snapshot(&b)) {
+        Some(entries) => (restore(&entries), older.unwrap_or_default()),
+        None => (Producers::default(), Offset(0)),
+    };
+    replay(volume, segments, from..at, &mut producers)?;
+    Ok(producers)
+}
+
+/// Applies the batches that begin in `range`.
 fn replay(
     volume: &Volume,
     segments: &[Arc<Segment>],
-    from: Offset,
+    range: Range<Offset>,
     producers: &mut Producers,
 ) -> Result<(), DiskError> {
+    let from = range.start;
     for segment in segments {
         let facts = segment.facts();
-        if facts.next <= from || facts.is_empty() {
+        if facts.next <= from || facts.is_empty() || segment.base >= range.end {
             continue;
         }
         let start = segment
@@ -478,13 +530,13 @@ fn replay(
             if std::mem::take(&mut first) && h.base_offset <= from {
                 believed = true;
             }
-            if believed && h.base_offset >= from {
+            if believed && range.contains(&h.base_offset) {
                 producers.apply(h, Seen::Unknown(h.max_timestamp));
             }
         })?;
         if !believed {
             walk_headers(segment, file, 0, segment.base, |h| {
-                if h.base_offset >= from {
+                if range.contains(&h.base_offset) {
                     producers.apply(h, Seen::Unknown(h.max_timestamp));
                 }
             })?;

@@ -249,6 +249,13 @@ pub struct Log {
     wal_synced: Offset,
     /// Entries in the write-ahead log that are not known to be durable: the place after each, and the log's end there.
     wal_pending: VecDeque<(Lsn, Offset)>,
+    /// The log was cut, or begun anew, by an entry of the write-ahead log. Until recovery can't do that again (from this
+    /// place on, `None`: not known yet) nothing counts as durable by segments alone.
+    cut: Option<Option<Lsn>>,
+    /// The place after the newest entry that did.
+    cut_lsn: Option<Lsn>,
+    /// The place after the entry for the start offset.
+    start_lsn: Option<Lsn>,
     /// The place after this log's newest entry, after the newest that is written to a segment, and what the volume was told.
     last_lsn: Option<Lsn>,
     written_lsn: Option<Lsn>,
@@ -295,7 +302,12 @@ impl Log {
     /// Everything before it survives a power cut. Never beyond [`Log::written`]: what is in the write-ahead log but could
     /// not be written to its segment may still be taken back.
     pub fn synced(&self) -> Offset {
-        self.segments_synced.max(self.wal_synced.min(self.written))
+        let logged = self.wal_synced.min(self.written);
+        match self.cut {
+            Some(None) => logged,
+            Some(Some(at)) if at > self.volume.durable() => logged,
+            _ => self.segments_synced.max(logged),
+        }
     }
     /// Bytes of all segments, without what is queued.
     pub fn size_bytes(&self) -> u64 {
@@ -328,6 +340,18 @@ impl Log {
         let durable = self.volume.durable();
         while let Some((_, next)) = self.wal_pending.pop_front_if(|(lsn, _)| *lsn <= durable) {
             self.wal_synced = self.wal_synced.max(next);
+        }
+        self.end_cut();
+    }
+    /// Once recovery starts behind a cut, synced segments count again.
+    fn end_cut(&mut self) {
+        if let Some(Some(at)) = self.cut
+            && at <= self.volume.durable()
+        {
+            self.cut = None;
+        }
+        if self.cut.is_none() {
+            self.wal_synced = self.wal_synced.max(self.segments_synced);
         }
     }
     /// Forgets producers that have been silent for `producer_expiration_ms`.
@@ -362,6 +386,7 @@ impl Log {
             start: self.start,
             trusted: self.end,
             limit: self.end,
+            snapshots_until: self.end,
             interval: self.settings.index_interval_bytes,
         };
         let log = load(&self.volume, rules)?;

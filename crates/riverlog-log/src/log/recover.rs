@@ -11,7 +11,11 @@ use bytes::Bytes;
 use riverlog_wire::batch::{BatchHeader, batches};
 use riverlog_wire::{LeaderEpoch, Offset};
 
-use super::load::{LoadRules, load};
+use super::load::{LoadRules, load, producers_at, snapshot_path};
+use super::producers::Undo;
+use super::segment::Segment;
+use super::snapshot::encode_snapshot;
+use super::upkeep::replace;
 use super::{Log, LogSettings, ReadError};
 use crate::volume::LogMark;
 use crate::wal::{Lsn, WalEntry};
@@ -48,6 +52,9 @@ impl Log {
             segments_synced: known.segments_synced,
             wal_synced: known.segments_synced,
             wal_pending: Default::default(),
+            cut: None,
+            cut_lsn: None,
+            start_lsn: None,
             last_lsn: None,
             written_lsn: None,
             told: None,
@@ -70,18 +77,26 @@ impl Log {
     fn recover(&mut self, mark: LogMark, entries: Vec<(Lsn, WalEntry)>) -> Result<(), DiskError> {
         let volume = self.volume.clone();
         let mut trusted = mark.segments_synced;
+        let mut snapshots_until = Offset(i64::MAX);
+        let mut start = mark.start;
         for (_, entry) in &entries {
-            if let WalEntry::Truncate { to, .. } = entry {
-                trusted = trusted.min(*to);
+            match entry {
+                WalEntry::Truncate { to, .. } => {
+                    trusted = trusted.min(*to);
+                    snapshots_until = snapshots_until.min(*to);
+                }
+                WalEntry::StartOffset { to, .. } => start = start.max(*to),
+                WalEntry::Append { .. } => {}
             }
         }
         let mut loaded = load(
             &volume,
             LoadRules {
                 key: self.key,
-                start: self.start,
+                start,
                 trusted,
                 limit: Offset(i64::MAX),
+                snapshots_until,
                 interval: self.settings.index_interval_bytes,
             },
         )?;
@@ -92,28 +107,35 @@ impl Log {
         }
         self.end = loaded.planned.next;
         self.written = self.end;
-        if let Some(first) = loaded.segments.first().filter(|_| loaded.folder_made) {
-            self.start = self.start.max(first.base);
-        }
+        self.start = start;
         self.segments_synced = trusted.min(self.end);
         self.wal_synced = self.segments_synced;
         self.last_epoch = loaded.epochs.last();
         self.size_bytes = loaded.written_bytes();
         self.loaded = OnceLock::from(Box::new(loaded));
 
+        let mut skipped: Vec<BatchHeader> = Vec::new();
         for (lsn, entry) in net(entries) {
             match entry {
-                WalEntry::Append { base, batches, .. } => self.redo_append(base, batches)?,
-                WalEntry::Truncate { to, .. } => self.redo_truncate(to)?,
-                WalEntry::StartOffset { to, .. } if to > self.end => self.start_anew(to),
-                WalEntry::StartOffset { to, .. } => self.start = self.start.max(to),
+                WalEntry::Append { base, batches, .. } => {
+                    self.redo_append(base, batches, &mut skipped)?;
+                }
+                WalEntry::Truncate { to, .. } => {
+                    self.redo_truncate(to)?;
+                    self.cut = Some(None);
+                    self.cut_lsn = Some(lsn);
+                }
+                WalEntry::StartOffset { to, .. } if to > self.end => self.skip_to(to)?,
+                // Known already.
+                WalEntry::StartOffset { .. } => {}
             }
             self.last_lsn = Some(lsn);
             self.written_lsn = Some(lsn);
         }
-        if self.start > self.end {
-            self.start_anew(self.start);
+        if self.end < self.start {
+            self.skip_to(self.start)?;
         }
+        self.keep_skipped(&skipped)?;
         self.last_epoch = self.loaded_mut()?.epochs.last();
         // Batches that were acknowledged and whose entries have been released are in synced segments; but which those
         // are, the mark may not say yet.
@@ -130,10 +152,15 @@ impl Log {
     }
 
     /// Makes sure that the log holds what an entry says.
-    fn redo_append(&mut self, base: Offset, mut rest: Bytes) -> Result<(), DiskError> {
+    fn redo_append(
+        &mut self,
+        base: Offset,
+        mut rest: Bytes,
+        skipped: &mut Vec<BatchHeader>,
+    ) -> Result<(), DiskError> {
         let mut at = base;
         // What was deleted meanwhile may be gone from the segments.
-        while at < self.start && !rest.is_empty() {
+        while at < self.start.min(self.end) && !rest.is_empty() {
             let Ok(header) = BatchHeader::parse(&rest) else {
                 return Ok(());
             };
@@ -142,6 +169,11 @@ impl Log {
             }
             at = header.next_offset();
             let _ = rest.split_to(header.size().min(rest.len()));
+            // But its producer is known by it, perhaps by nothing else.
+            let undo = self.loaded_mut()?.producers.apply_if_newer(&header);
+            if !matches!(undo, Undo::Nothing) {
+                skipped.push(header);
+            }
         }
         while !rest.is_empty() && at < self.end {
             let there = self.stored(at, rest.len())?;
@@ -155,6 +187,10 @@ impl Log {
             }
             let _ = rest.split_to(same);
             at = last_next(&there[..same]).unwrap_or(at);
+        }
+        // Entries from between were released when their segments were synced, and those were removed when the start moved.
+        if self.end < at.min(self.start) {
+            self.skip_to(at.min(self.start))?;
         }
         if !rest.is_empty() {
             // What doesn't lead on from here was never acknowledged: the log was not going through the write-ahead log
@@ -172,9 +208,48 @@ impl Log {
         Ok(())
     }
 
+    /// Makes a snapshot of what only the write-ahead log says of producers: its entries go, and the segments don't have
+    /// their batches.
+    fn keep_skipped(&mut self, skipped: &[BatchHeader]) -> Result<(), DiskError> {
+        let Some(at) = skipped.iter().map(BatchHeader::next_offset).max() else {
+            return Ok(());
+        };
+        let volume = self.volume.clone();
+        let log = self.loaded_mut()?;
+        let older = log.snapshots.range(..=at).next_back().copied();
+        let mut producers = producers_at(&volume, &log.dir, &log.segments, older, at)?;
+        for header in skipped {
+            producers.apply_if_newer(header);
+        }
+        let path = snapshot_path(&log.dir, at);
+        replace(&volume, &path, &encode_snapshot(&producers))?;
+        log.snapshots.insert(at);
+        log.folder_unsynced = true;
+        Ok(())
+    }
+
+    /// Records before the start may never have become durable; the next one goes behind it all the same.
+    fn skip_to(&mut self, start: Offset) -> Result<(), DiskError> {
+        let key = self.key;
+        let log = self.loaded_mut()?;
+        {
+            let mut state = log.active().state();
+            state.facts.next = start;
+            state.sealed = true;
+        }
+        let segment = Arc::new(Segment::new(key, log.dir.clone(), start));
+        log.make = Some(segment.clone());
+        log.push_segment(segment);
+        log.needs_cut = false;
+        (self.end, self.written) = (start, start);
+        self.segments_synced = start;
+        self.wal_synced = start;
+        Ok(())
+    }
+
     fn redo_truncate(&mut self, to: Offset) -> Result<(), DiskError> {
         if to < self.end {
-            self.cut_segments(to.max(self.start))?;
+            self.cut_segments(to)?;
         }
         Ok(())
     }

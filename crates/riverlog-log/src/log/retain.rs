@@ -30,6 +30,9 @@ impl Log {
                 to: before,
             });
             self.last_lsn = Some(lsn);
+            self.start_lsn = Some(lsn);
+            self.cut = Some(None);
+            self.cut_lsn = Some(lsn);
         } else {
             self.move_start(before.min(self.written));
         }
@@ -48,10 +51,11 @@ impl Log {
             .volume
             .submit(WalEntry::StartOffset { key: self.key, to });
         self.last_lsn = Some(lsn);
+        self.start_lsn = Some(lsn);
     }
 
     /// Everything goes; the next record gets `at`. No I/O: files are removed by the next upkeep.
-    pub(super) fn start_anew(&mut self, at: Offset) {
+    fn start_anew(&mut self, at: Offset) {
         let key = self.key;
         if let Some(log) = self.loaded.get_mut() {
             log.gate.end_life();
@@ -154,21 +158,19 @@ impl Log {
         let (start, end) = (self.start, self.end);
         let key = self.key;
         let log = self.loaded.get_mut()?;
-        let gone = log
+        // A segment goes when the next one begins at or before the start; the last one when all of it may go.
+        let mut gone = log
             .segments
-            .iter()
-            .take_while(|s| s.facts().next <= start && s.base < end)
-            .count();
+            .partition_point(|s| s.base <= start)
+            .saturating_sub(1);
         let busy = !log.queue.is_empty() || !log.in_flight.is_empty();
-        let all = gone == log.segments.len();
-        let gone = if all && (busy || start < end) {
-            gone.saturating_sub(1)
-        } else {
-            gone
-        };
+        let last = gone + 1 == log.segments.len();
+        if last && !busy && start == end && log.active().base < end {
+            gone += 1;
+        }
         let mut make = None;
         if gone > 0 {
-            if all && gone == log.segments.len() {
+            if gone == log.segments.len() {
                 let segment = Arc::new(Segment::new(key, log.dir.clone(), end));
                 make = Some(segment.clone());
                 log.push_segment(segment);

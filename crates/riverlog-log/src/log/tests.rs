@@ -1,4 +1,5 @@
 //! Stories of one log.
 
 mod basic;
+mod model;
 mod support;

@@ -53,7 +53,9 @@ impl Log {
         if let Some(upkeep) = self.sync_segments() {
             self.upkeep_done(upkeep.run())?;
         }
-        self.volume.make_durable(self.volume.submitted())
+        self.volume.make_durable(self.volume.submitted())?;
+        self.end_cut();
+        Ok(())
     }
 
     /// Where the log will end.
@@ -109,7 +111,7 @@ impl Log {
     /// Cuts files, and makes what is in memory again.
     pub(super) fn cut_segments(&mut self, to: Offset) -> Result<Offset, DiskError> {
         let volume = self.volume.clone();
-        let start = self.start;
+        let (start, opening) = (self.start, self.opening);
         let interval = self.settings.index_interval_bytes;
         let log = self.loaded_mut()?;
         log.gate.end_life();
@@ -144,13 +146,23 @@ impl Log {
             let key = segment.seed.key;
             log.push_segment(Arc::new(Segment::new(key, log.dir.clone(), end)));
         }
+        let mut end = end;
+        if end < start && !opening {
+            // The batch that holds the start is gone as well: the log is empty there.
+            let key = segment.seed.key;
+            segment.state().sealed = true;
+            let empty = Arc::new(Segment::new(key, log.dir.clone(), start));
+            log.make = Some(empty.clone());
+            log.push_segment(empty);
+            end = start;
+        }
         log.planned = log.active().facts();
         log.needs_cut = false;
         log.folder_unsynced = true;
         log.tail.truncate(&volume, end);
         log.epochs.truncate(end);
         log.epochs_dirty = true;
-        log.producers = load_producers(&volume, log, end, end, None)?;
+        log.producers = load_producers(&volume, log, end, None)?;
         let (size, last_epoch) = (log.written_bytes(), log.epochs.last());
         self.size_bytes = size;
         self.last_epoch = last_epoch;

@@ -6,7 +6,7 @@ use riverlog_wire::Offset;
 
 use super::Log;
 use super::epochs::encode_epochs;
-use super::load::{EPOCHS_FILE, Loaded, snapshot_path};
+use super::load::{EPOCHS_FILE, Loaded, producers_at, snapshot_path};
 use super::queue::Gate;
 use super::segment::{PendingSummary, Segment, disk_error, remove_file};
 use super::snapshot::encode_snapshot;
@@ -25,7 +25,11 @@ pub struct Upkeep {
     /// A segment without a byte whose file must be there before the others go: its name carries the log's end.
     make: Option<Arc<Segment>>,
     remove: Vec<Arc<Segment>>,
+    /// What the records that go say of their producers must be in a snapshot first: where it is to be, and an older one.
+    base_snapshot: Option<(Offset, Option<Offset>)>,
     remove_snapshots: Vec<Offset>,
+    /// The new start must be durable before the files go: a crash may leave any of them.
+    start_lsn: Option<Lsn>,
     sync_folder: bool,
 }
 
@@ -38,6 +42,8 @@ pub(super) struct Sync {
     to: Offset,
     lsn: Option<Lsn>,
     epochs: Option<String>,
+    /// Epochs that are only queued are not among them.
+    more_epochs: bool,
     snapshot: Option<(Offset, Vec<u8>)>,
 }
 
@@ -57,9 +63,9 @@ pub struct UpkeepDone {
     sync: Option<Sync>,
     /// What could not be removed and is tried again.
     left: Vec<Arc<Segment>>,
+    base_snapshot: Option<Offset>,
     make: Option<Arc<Segment>>,
     removed_snapshots: Vec<Offset>,
-    folder_synced: bool,
     error: Option<Failure>,
 }
 
@@ -77,9 +83,9 @@ impl Upkeep {
             life: self.life,
             sync: None,
             left: Vec::new(),
+            base_snapshot: None,
             make: None,
             removed_snapshots: Vec::new(),
-            folder_synced: false,
             error: None,
         };
         let gate = self.gate.clone();
@@ -88,7 +94,7 @@ impl Upkeep {
         let result_void = result.is_none();
         done.error = match result {
             Some(Ok(())) => {
-                done.folder_synced = self.sync_folder;
+                done.base_snapshot = self.base_snapshot.map(|(at, _)| at);
                 None
             }
             Some(Err(failure)) => Some(failure),
@@ -154,8 +160,17 @@ impl Upkeep {
                 replace(volume, &path, text.as_bytes()).map_err(minor)?;
             }
         }
+        if let Some((at, older)) = self.base_snapshot {
+            let producers =
+                producers_at(volume, &self.dir, &self.remove, older, at).map_err(minor)?;
+            let path = snapshot_path(&self.dir, at);
+            replace(volume, &path, &encode_snapshot(&producers)).map_err(minor)?;
+        }
         if self.sync_folder {
             sync_folder(volume, &self.dir).map_err(minor)?;
+        }
+        if let Some(lsn) = self.start_lsn {
+            volume.make_durable(lsn).map_err(minor)?;
         }
         Ok(())
     }
@@ -236,20 +251,24 @@ impl Log {
                 summary: segment.summary(crc, known),
             });
         }
-        let epochs = log.epochs_dirty.then(|| encode_epochs(epochs.entries()));
+        let mut known = epochs.clone();
+        let queued = known.truncate(to);
+        let epochs = (log.epochs_dirty && log.folder_made).then(|| encode_epochs(known.entries()));
         let idle = parts.is_empty() && epochs.is_none() && !log.folder_unsynced;
         if idle && log.doomed.is_empty() && log.make.is_none() {
             self.tell_volume(lsn);
             return None;
         }
-        let snapshot = (producers.len() > 0 && !log.snapshots.contains(&to))
-            .then(|| (to, encode_snapshot(&producers)));
+        let wanted = log.folder_made && producers.len() > 0;
+        let snapshot =
+            (wanted && !log.snapshots.contains(&to)).then(|| (to, encode_snapshot(&producers)));
         let sync_folder = log.folder_unsynced || snapshot.is_some() || epochs.is_some();
         let sync = Sync {
             segments: parts,
             to,
             lsn,
             epochs,
+            more_epochs: queued,
             snapshot,
         };
         self.upkeep(Some(sync), sync_folder)
@@ -258,23 +277,32 @@ impl Log {
     /// Puts an upkeep together; takes what waits for removal along.
     pub(super) fn upkeep(&mut self, sync: Option<Sync>, sync_folder: bool) -> Option<Upkeep> {
         let volume = self.volume.clone();
-        let start = self.start;
+        let (start, start_lsn) = (self.start, self.start_lsn);
         let log = self.loaded.get_mut()?;
         let make = log.make.take();
         log.upkeep_out = Some(log.gate.life());
-        if sync.is_some() {
+        if let Some(sync) = &sync {
             // What comes from now on is for the next one.
-            log.epochs_dirty = false;
+            log.epochs_dirty &= sync.epochs.is_none() || sync.more_epochs;
             log.folder_unsynced = false;
         }
         let newest = sync.as_ref().and_then(|s| Some(s.snapshot.as_ref()?.0));
-        let remove_snapshots = superfluous(log, newest, start);
+        let first = log.segments.first().map_or(start, |s| s.base);
+        let missing =
+            !log.doomed.is_empty() && log.producers.len() > 0 && !log.snapshots.contains(&first);
+        let base_snapshot = missing.then(|| {
+            let older = log.snapshots.range(..first).next_back();
+            (first, older.copied())
+        });
+        let remove_snapshots = superfluous(log, newest);
         Some(Upkeep {
             volume,
             gate: log.gate.clone(),
             life: log.gate.life(),
             dir: log.dir.clone(),
-            sync_folder: sync_folder || make.is_some(),
+            sync_folder: sync_folder || make.is_some() || missing,
+            base_snapshot,
+            start_lsn: start_lsn.filter(|_| !log.doomed.is_empty()),
             sync,
             make,
             remove: std::mem::take(&mut log.doomed),
@@ -292,6 +320,9 @@ impl Log {
         }
         log.doomed.extend(done.left);
         log.make = log.make.take().or(done.make);
+        if done.life == log.gate.life() {
+            log.snapshots.extend(done.base_snapshot);
+        }
         for at in &done.removed_snapshots {
             log.snapshots.remove(at);
         }
@@ -317,9 +348,18 @@ impl Log {
         }
         log.snapshots.extend(sync.snapshot.map(|(at, _)| at));
         self.segments_synced = self.segments_synced.max(sync.to);
-        self.wal_synced = self.wal_synced.max(self.segments_synced);
         self.tell_volume(sync.lsn);
+        if self.cut == Some(None) && self.covers_all(sync.lsn) {
+            // The mark that recovery will begin with lies before this place.
+            self.cut = Some(Some(self.volume.submitted()));
+        }
+        self.end_cut();
         Ok(())
+    }
+
+    /// Whether every entry that cut the log lies before `lsn`.
+    fn covers_all(&self, lsn: Option<Lsn>) -> bool {
+        self.cut_lsn <= lsn
     }
 
     /// The place in the write-ahead log before which every entry of this log is about what is written.
@@ -363,7 +403,7 @@ fn state_as_written(log: &Loaded) -> std::borrow::Cow<'_, super::producers::Prod
 
 /// Snapshots that are not needed any more: kept are the newest two, and for each segment the newest one within it, for logs
 /// that are cut back.
-fn superfluous(log: &Loaded, newest: Option<Offset>, start: Offset) -> Vec<Offset> {
+fn superfluous(log: &Loaded, newest: Option<Offset>) -> Vec<Offset> {
     let mut all: Vec<Offset> = log.snapshots.iter().copied().chain(newest).collect();
     all.dedup();
     let kept = all.len().saturating_sub(2);
@@ -373,7 +413,7 @@ fn superfluous(log: &Loaded, newest: Option<Offset>, start: Offset) -> Vec<Offse
         let newer_in_same = all
             .get(i + 1)
             .is_some_and(|next| segment_of(*next) == segment_of(*at));
-        if newer_in_same || *at < start {
+        if newer_in_same {
             out.push(*at);
         }
     }

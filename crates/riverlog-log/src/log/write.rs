@@ -235,6 +235,8 @@ impl Log {
         self.wal_synced = self.wal_synced.min(to);
         let lsn = self.volume.submit(WalEntry::Truncate { key: self.key, to });
         self.last_lsn = Some(lsn);
+        self.cut = Some(None);
+        self.cut_lsn = Some(lsn);
     }
 }
 
