@@ -83,11 +83,16 @@ impl Log {
             match entry {
                 WalEntry::Truncate { to, .. } => {
                     trusted = trusted.min(*to);
-                    snapshots_until = snapshots_until.min(*to);
+                    // Perhaps not finished: its snapshots may still be there.
+                    snapshots_until = *to;
                 }
                 WalEntry::StartOffset { to, .. } => start = start.max(*to),
-                WalEntry::Append { .. } => {}
+                WalEntry::Append { .. } => snapshots_until = Offset(i64::MAX),
             }
+        }
+        // Much has happened since a cut that lies before the start.
+        if snapshots_until < start {
+            snapshots_until = Offset(i64::MAX);
         }
         let mut loaded = load(
             &volume,
@@ -248,7 +253,8 @@ impl Log {
     }
 
     fn redo_truncate(&mut self, to: Offset) -> Result<(), DiskError> {
-        if to < self.end {
+        // What is before the start, and when it was cut, is of no interest; what came later is.
+        if to >= self.start && to < self.end {
             self.cut_segments(to)?;
         }
         Ok(())

@@ -141,6 +141,13 @@ impl Log {
             None => segment.state().facts.next = end,
         }
         Arc::make_mut(&mut log.segments).truncate(at + 1);
+        if segment.base > end {
+            // Everything is gone, and a segment's name says where it begins.
+            segment.remove(&volume)?;
+            let key = segment.seed.key;
+            log.segments = Arc::new(Vec::new());
+            log.push_segment(Arc::new(Segment::new(key, log.dir.clone(), end)));
+        }
         if segment.state().sealed {
             // Its end is where the log now ends; what follows goes into a segment of its own.
             let key = segment.seed.key;
@@ -150,7 +157,7 @@ impl Log {
         if end < start && !opening {
             // The batch that holds the start is gone as well: the log is empty there.
             let key = segment.seed.key;
-            segment.state().sealed = true;
+            log.active().state().sealed = true;
             let empty = Arc::new(Segment::new(key, log.dir.clone(), start));
             log.make = Some(empty.clone());
             log.push_segment(empty);

@@ -13,7 +13,7 @@ use riverlog_wire::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence};
 
 use super::support::{KEY, read_slices, volume_settings};
 use crate::disk::CrashDisk;
-use crate::log::{AppendAs, Log, LogSettings};
+use crate::log::{AppendAs, Log, LogSettings, ReadError};
 use crate::{Disk, DiskError, OpenMode, Volume};
 
 /// splitmix64: a run is its seed.
@@ -402,7 +402,10 @@ impl Run {
         print!("check_reads    ");
         let written = self.log().written().0;
         let start = self.log().log_start_offset().0;
-        let found = self.content(start, written);
+        let found = match self.try_content(start, written) {
+            Err(ReadError::Disk(error)) => return Err(error),
+            found => found.unwrap(),
+        };
         let expected: Vec<&Known> = self
             .model
             .log
@@ -417,24 +420,27 @@ impl Run {
         // A look-up in the middle gives the batch that holds the offset.
         if written > start {
             let at = start + self.random.below((written - start) as u64) as i64;
-            let bytes = read_slices(self.log(), at, 1)
-                .unwrap()
-                .into_bytes()
-                .unwrap();
+            let bytes = match read_slices(self.log(), at, 1).and_then(|s| s.into_bytes()) {
+                Err(ReadError::Disk(error)) => return Err(error),
+                bytes => bytes.unwrap(),
+            };
             let header = Batch::parse(&bytes).unwrap().header;
             assert!(header.base_offset.0 <= at && header.next_offset().0 > at);
         }
         Ok(())
     }
     fn content(&mut self, from: i64, to: i64) -> Vec<Known> {
+        self.try_content(from, to).unwrap()
+    }
+    fn try_content(&mut self, from: i64, to: i64) -> Result<Vec<Known>, ReadError> {
         let mut out = Vec::new();
         let mut at = from;
         while at < to {
             let max = 1 + self.random.below(3000) as usize;
-            let slices = read_slices(self.log(), at, max).unwrap();
+            let slices = read_slices(self.log(), at, max)?;
             assert!(slices.next.0 > at, "no progress at {at} of {to}");
             at = slices.next.0;
-            for batch in batches(&slices.into_bytes().unwrap()) {
+            for batch in batches(&slices.into_bytes()?) {
                 let batch = batch.unwrap();
                 batch.check_crc().unwrap();
                 out.push(Known {
@@ -444,7 +450,7 @@ impl Run {
                 });
             }
         }
-        out
+        Ok(out)
     }
 
     /// Opens the disk as it is now, and holds what is found against the model. `kept`: everything below is there, synced
