@@ -1,0 +1,61 @@
+//! The table.
+
+mod admin;
+mod commits;
+mod fetch;
+mod groups;
+mod metadata;
+mod offsets;
+mod produce;
+mod producers;
+mod sessions;
+mod wire;
+
+use crate::client::{Client, Outcome};
+use crate::wire::Broker;
+
+/// One check.
+#[derive(Clone, Copy)]
+pub struct Check {
+    /// Its number in the list of conformance checks, or its own name for what isn't in that list.
+    pub number: &'static str,
+    /// What the broker does when it passes.
+    pub name: &'static str,
+    run: fn(&mut Client<'_>) -> Outcome,
+}
+
+impl Check {
+    /// Number and name, without blanks.
+    pub fn title(&self) -> String {
+        format!("{}-{}", self.number, self.name)
+    }
+}
+
+impl std::fmt::Debug for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.title())
+    }
+}
+
+/// All checks, in the order in which they are best run.
+pub fn all() -> impl Iterator<Item = &'static Check> {
+    let tables: [&'static [Check]; 10] = [
+        wire::CHECKS,
+        metadata::CHECKS,
+        admin::CHECKS,
+        produce::CHECKS,
+        producers::CHECKS,
+        fetch::CHECKS,
+        sessions::CHECKS,
+        offsets::CHECKS,
+        groups::CHECKS,
+        commits::CHECKS,
+    ];
+    tables.into_iter().flatten()
+}
+
+/// Runs a check with names that begin with `prefix` and its number.
+pub fn run(check: &Check, broker: &mut dyn Broker, prefix: &str) -> Outcome {
+    let mut client = Client::new(broker, format!("{prefix}-{}", check.number))?;
+    (check.run)(&mut client)
+}
