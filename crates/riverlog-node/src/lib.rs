@@ -38,4 +38,6 @@ pub use command::{
 pub use jobs::{Job, JobDone, Lane};
 pub use metrics::{Metric, MetricKind};
 pub use node::{Host, Node, PartitionRef, StartError};
+// What a door hands on, or shows, without knowing the log behind it.
+pub use riverlog_log::{ProducerSummary, Slice, Slices};
 pub use settings::{Budgets, Entropy, NodeSettings};

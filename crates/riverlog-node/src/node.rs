@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::groups::{GroupAnswer, GroupCommand, GroupDescription, TopicPartition};
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, MetadataImage, TopicRef};
-use riverlog_log::{Disk, DiskError, LogKey, OpenError, Volume};
+use riverlog_log::{Disk, DiskError, Log, LogKey, OpenError, ProducerSummary, Volume};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
 
 use crate::budget::Budget;
@@ -258,6 +258,11 @@ impl Node {
                 .map(|error| format!("the volume takes no writes until a restart: {error}"));
         }
         description
+    }
+    /// The idempotent producers that a partition knows, in order of their ids.
+    pub fn producers(&self, partition: &PartitionRef) -> Vec<ProducerSummary> {
+        let state = partition.0.state.lock();
+        state.log.as_ref().map_or_else(Vec::new, Log::producers)
     }
     /// A fresh producer id with epoch 0 (InitProducerId without a transactional id).
     pub fn init_producer(
