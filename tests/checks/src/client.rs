@@ -286,6 +286,7 @@ impl<'a> Client<'a> {
     /// A fresh producer id; its epoch is 0.
     pub fn producer(&mut self) -> Outcome<i64> {
         let request = InitProducerIdRequest {
+            transactional_id: None,
             transaction_timeout_ms: 60_000,
             ..InitProducerIdRequest::default()
         };

@@ -68,6 +68,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("riverlog-checker", &[]),
+    ("riverlog-checks", &["riverlog-wire"]),
     (
         "riverlog-sim",
         &[
@@ -87,6 +88,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// Of tests alone: an end-to-end test may look at bytes and rules that the crate itself doesn't touch.
 const FOR_TESTS: &[(&str, &[&str])] = &[
+    ("riverlog-api", &["riverlog-log", "riverlog-checks"]),
     ("riverlog-server", &["riverlog"]),
     ("riverlog-chaos", &["riverlog-wire"]),
 ];

@@ -301,11 +301,6 @@ fn codecs(client: &mut Client<'_>) -> Outcome {
         })?;
         let count = Batches(fetched).records()?.len();
         same(codec.name(), count, 100)?;
-        if codec == Compression::Zstd {
-            let old = fetch::one(client, 9, &topic, 0)?;
-            let error = ErrorCode::UNSUPPORTED_COMPRESSION_TYPE;
-            same("zstd in Fetch v9", old.error_code, error)?;
-        }
     }
     Ok(())
 }
