@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use riverlog_log::Slice;
+use riverlog_node::Slice;
 use riverlog_wire::frame::{LENGTH_BYTES, ResponseHeader, encode_response};
 use riverlog_wire::messages::{ApiKey, Response};
 use riverlog_wire::primitives::Writer;

@@ -95,17 +95,19 @@ fn check(context: &Context<'_>, request: &ApiVersionsRequest, cluster_id: &str) 
     {
         return ErrorCode::INVALID_REQUEST;
     }
-    match &request.cluster_id {
-        None if request.node_id >= 0 => ErrorCode::INVALID_REQUEST,
-        Some(id) if id != cluster_id || wrong_node(context, request.node_id) => {
-            ErrorCode::REBOOTSTRAP_REQUIRED
+    // KIP-1242: a client names both the cluster and the node that it means, or neither.
+    match (&request.cluster_id, request.node_id) {
+        (None, -1) => ErrorCode::NONE,
+        (Some(_), -1) | (None, _) => ErrorCode::INVALID_REQUEST,
+        (Some(cluster), node) => {
+            let here = cluster == cluster_id && node == context.door.node.settings().broker.0;
+            if here {
+                ErrorCode::NONE
+            } else {
+                ErrorCode::REBOOTSTRAP_REQUIRED
+            }
         }
-        _ => ErrorCode::NONE,
     }
-}
-
-fn wrong_node(context: &Context<'_>, node_id: i32) -> bool {
-    node_id >= 0 && node_id != context.door.node.settings().broker.0
 }
 
 /// KIP-511: letters, digits, `-` and `.`, with a letter or digit at both ends.

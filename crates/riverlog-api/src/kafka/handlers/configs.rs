@@ -19,6 +19,18 @@ pub(super) fn of_topic(door: &KafkaDoor, own: &BTreeMap<String, String>) -> Vec<
     layered(door, Scope::Topic, own)
 }
 
+/// The value of a topic's key, where it or a node key of the same name is set.
+pub(super) fn topic_value(door: &KafkaDoor, topic: &str, key: &str) -> Option<String> {
+    let image = door.node.image();
+    let this = Some(door.node.settings().broker);
+    let dynamic = |broker| image.broker_configs.get(&broker)?.get(key);
+    let set = image.topic(topic)?.configs.get(key);
+    set.or_else(|| dynamic(this))
+        .or_else(|| dynamic(None))
+        .or_else(|| door.node.settings().configs.get(key))
+        .cloned()
+}
+
 /// A group's configs.
 pub(super) fn of_group(door: &KafkaDoor, group: &str) -> Vec<Described> {
     let image = door.node.image();

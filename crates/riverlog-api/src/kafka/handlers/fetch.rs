@@ -5,12 +5,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use riverlog_core::metadata::TopicRef;
-use riverlog_log::{Slice, Slices};
 use riverlog_node::{
-    FetchAnswer, FetchCommand, FetchPartition, FetchedPartition, Isolation, Reply,
+    FetchAnswer, FetchCommand, FetchPartition, FetchedPartition, Isolation, Reply, Slices,
 };
-use riverlog_wire::batch::{BatchHeader, HEADER_LEN};
-use riverlog_wire::compression::Compression;
 use riverlog_wire::messages::fetch_layout::{Segment, fetch_response};
 use riverlog_wire::messages::fetch_response::{
     AbortedTransaction, EpochEndOffset, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint,
@@ -19,7 +16,7 @@ use riverlog_wire::messages::fetch_response::{
 use riverlog_wire::messages::{FetchRequest, FetchResponse};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
 
-use super::{leaders, millis};
+use super::{configs, leaders, millis};
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::fetch_sessions::{Ask, Place, Plan, Read, Shown, Wish};
 use crate::kafka::responder::{Close, Part, Responder};
@@ -29,7 +26,7 @@ use crate::kafka::session::Context;
 const SESSIONS_FROM: i16 = 7;
 /// Who leads instead (KIP-951).
 const LEADERS_FROM: i16 = 16;
-/// zstd came with v10 (KIP-110); older readers are told instead of given bytes that they can't open.
+/// zstd came with v10 (KIP-110).
 const ZSTD_FROM: i16 = 10;
 /// Topics by id.
 const IDS_FROM: i16 = 13;
@@ -135,7 +132,7 @@ fn respond(
     responder: Responder,
 ) {
     if version < ZSTD_FROM {
-        answer.partitions.iter_mut().for_each(refuse_zstd);
+        refuse_zstd(door, plan, &mut answer);
     }
     let mut read: Vec<Read> = answer.partitions.iter().map(summary).collect();
     door.fetch_sessions.lock().answer(plan, &mut read);
@@ -263,47 +260,21 @@ fn partition_data(
     }
 }
 
-/// A reader that is older than the codec of what it would be given gets an error, and the other partitions as usual.
-fn refuse_zstd(part: &mut FetchedPartition) {
-    if part.records.parts.iter().any(has_zstd) {
-        part.error = ErrorCode::UNSUPPORTED_COMPRESSION_TYPE;
-        part.records = Slices::default();
-        part.high_watermark = Offset(-1);
-        part.last_stable_offset = Offset(-1);
-        part.log_start_offset = Offset(-1);
-    }
-}
-
-/// Looks at the header of each batch. What can't be read is left to the connection, which reads it again.
-fn has_zstd(slice: &Slice) -> bool {
-    let mut at = 0;
-    while at < slice_len(slice) {
-        let Some(header) = header_at(slice, at) else {
-            return false;
-        };
-        if header.attributes.compression() == Some(Compression::Zstd) {
-            return true;
-        }
-        at += header.size().max(HEADER_LEN);
-    }
-    false
-}
-
-fn slice_len(slice: &Slice) -> usize {
-    match slice {
-        Slice::Memory(bytes) => bytes.len(),
-        Slice::File { len, .. } => *len,
-    }
-}
-
-fn header_at(slice: &Slice, from: usize) -> Option<BatchHeader> {
-    match slice {
-        Slice::Memory(bytes) => BatchHeader::parse(bytes.get(from..)?).ok(),
-        Slice::File { file, at, .. } => {
-            let mut bytes = [0; HEADER_LEN];
-            let from = at.checked_add(u64::try_from(from).ok()?)?;
-            file.read_at(&mut bytes, from).ok()?;
-            BatchHeader::parse(&bytes).ok()
+/// A reader that is older than the codec of its topic is told so, and gets the other partitions as usual. As Kafka did while it looked
+/// at all, only the topic's own codec counts: readers of old versions that can open what a producer chose are not kept from it.
+fn refuse_zstd(door: &KafkaDoor, plan: &Plan, answer: &mut FetchAnswer) {
+    for ((place, _), part) in plan.partitions.iter().zip(&mut answer.partitions) {
+        let codec = configs::topic_value(door, &place.name, "compression.type");
+        if part.records.len > 0 && codec.as_deref() == Some("zstd") {
+            *part = FetchedPartition {
+                error: ErrorCode::UNSUPPORTED_COMPRESSION_TYPE,
+                high_watermark: Offset(-1),
+                last_stable_offset: Offset(-1),
+                log_start_offset: Offset(-1),
+                records: Slices::default(),
+                aborted: Vec::new(),
+                diverging_epoch: None,
+            };
         }
     }
 }

@@ -13,6 +13,7 @@ mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
 mod describe_log_dirs;
+mod describe_producers;
 mod describe_quorum;
 mod describe_topic_partitions;
 mod elect_leaders;
@@ -127,6 +128,7 @@ served! {
         DescribeQuorum => describe_quorum,
         UpdateFeatures => update_features,
         DescribeCluster => describe_cluster,
+        DescribeProducers => describe_producers,
         UnregisterBroker => unregister_broker,
         ListConfigResources => list_config_resources,
         DescribeTopicPartitions => describe_topic_partitions,
