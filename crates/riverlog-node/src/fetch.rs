@@ -8,6 +8,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_log::{Read, ReadPlan, Slices};
@@ -24,6 +26,9 @@ use crate::timers::{Timer, TimerId};
 
 /// A partition's list of parked fetches is swept when it is longer than this and than twice what lived last time.
 const SWEEP: usize = 8;
+
+/// How long a fetch at least waits for the budget of cold reads before it is answered without them.
+const QUEUE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A parked fetch.
 pub(crate) struct Waiting {
@@ -70,6 +75,8 @@ pub(crate) struct ColdFetch {
     plans: Vec<(usize, ReadPlan)>,
     limits: Limits,
     bytes: usize,
+    /// Until then it waits for others to give bytes back.
+    deadline: Duration,
     reply: Reply<FetchAnswer>,
 }
 
@@ -235,7 +242,7 @@ impl Node {
         }
     }
 
-    fn answer_fetch(&self, request: Request, plan: Plan, _now: Now, reply: Reply<FetchAnswer>) {
+    fn answer_fetch(&self, request: Request, plan: Plan, now: Now, reply: Reply<FetchAnswer>) {
         if plan.cold.is_empty() {
             return self.send_fetch(plan.partitions, reply);
         }
@@ -254,6 +261,7 @@ impl Node {
             plans: plan.cold,
             limits,
             bytes: plan.cold_bytes,
+            deadline: now.mono + request.command.max_wait.max(QUEUE_PATIENCE),
             reply,
         };
         self.start_cold(cold);
@@ -264,11 +272,34 @@ impl Node {
             let mut queue = self.cold_queue.lock();
             // In order of arrival: a large read isn't overtaken for ever by small ones.
             if !queue.is_empty() || !self.cold_bytes.take(cold.bytes()) {
+                let (_, first) = self.timers.add(cold.deadline, Timer::Cold);
                 queue.push_back(cold);
+                drop(queue);
+                if first {
+                    self.host.deadline_changed();
+                }
                 return;
             }
         }
         self.run_job(Work::Read(Box::new(cold)));
+    }
+
+    /// Somebody has waited long enough for the budget of cold reads: what is in memory is the answer.
+    pub(crate) fn expire_cold(&self, now: Now) {
+        let mut expired = Vec::new();
+        {
+            let mut queue = self.cold_queue.lock();
+            for cold in std::mem::take(&mut *queue) {
+                if cold.deadline <= now.mono {
+                    expired.push(cold);
+                } else {
+                    queue.push_back(cold);
+                }
+            }
+        }
+        for cold in expired {
+            self.send_fetch(cold.partitions, cold.reply);
+        }
     }
 
     /// Cold reads came back.

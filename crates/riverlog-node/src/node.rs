@@ -342,6 +342,7 @@ impl Node {
                     self.settle(&partition, owed, now);
                 }
                 Timer::Fetch(waiting) => self.fetch_timed_out(&waiting, now),
+                Timer::Cold => self.expire_cold(now),
                 Timer::Shard(index) => self.shard_timer(index, now),
                 Timer::Upkeep => self.upkeep(now),
                 Timer::Retry => self.retry(now),

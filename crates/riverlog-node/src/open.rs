@@ -163,6 +163,7 @@ impl Node {
         // What is under way becomes durable and is answered as ever.
         self.run_all_jobs(now);
         self.answer_parked_fetches(now);
+        self.run_all_jobs(now);
         self.stop_controller(now);
         if let Some(shards) = self.shards.load_full() {
             self.close_shards(shards.topic, now);

@@ -19,6 +19,8 @@ pub(crate) enum Timer {
     Partition(Arc<Partition>),
     /// A parked fetch.
     Fetch(Arc<Waiting>),
+    /// Fetches that wait for the budget of cold reads.
+    Cold,
     /// Sessions, rebalances and offsets of one partition of `__consumer_offsets`.
     Shard(i32),
     /// Retention, checkpoints, expiry.

@@ -453,6 +453,39 @@ fn over_the_budget_an_append_is_throttled() {
 }
 
 #[test]
+fn cold_reads_wait_for_their_budget_in_order_and_not_for_ever() {
+    let disk = CrashDisk::new(1);
+    let mut few = settings();
+    few.budgets.cold_read_bytes = 100;
+    let mut host = open_with(&disk, few.clone());
+    create(&mut host, "t", 1, &[]);
+    let to = partition(&host, "t", 0);
+    produce(&mut host, &to, &["a", "b"]).unwrap();
+    let mut host = open_with(&disk.kill(), few);
+    host.run();
+    let ask = |host: &riverlog_node::harness::Harness| {
+        host.ask(|node, now, reply| {
+            node.fetch(fetch_command(vec![ask_from("t", 0, 0)], 100), now, reply);
+        })
+    };
+    let (first, second, third) = (ask(&host), ask(&host), ask(&host));
+    assert_eq!(host.jobs().len(), 1, "one at a time");
+    // The disk is slow: nothing comes back, until those that wait have waited for a second.
+    let now = riverlog_core::Now {
+        mono: host.now().mono + Duration::from_secs(1),
+        wall_ms: host.now().wall_ms + 1_000,
+    };
+    host.node().tick(now);
+    assert!(!first.is_ready());
+    assert!(values(second.take().expect("answered"), 0).is_empty());
+    assert!(values(third.take().expect("answered"), 0).is_empty());
+    let fourth = ask(&host);
+    host.run();
+    assert_eq!(values(first.take().unwrap(), 0).len(), 2);
+    assert_eq!(values(fourth.take().unwrap(), 0).len(), 2);
+}
+
+#[test]
 fn a_stopped_node_answers_everyone_and_starts_clean() {
     let disk = CrashDisk::new(1);
     let mut host = open(&disk);
