@@ -11,16 +11,13 @@ use riverlog_wire::batch::BatchHeader;
 
 use crate::admit::admit;
 use crate::command::{AppendAnswer, AppendCommand, AppendFailure, Reply};
-use crate::errors::append_failure;
+use crate::errors::{RETRY_AFTER, append_failure};
 use crate::jobs::Work;
 use crate::node::Node;
 use crate::partition::{Owed, Parked, Partition, State};
 
 /// Writes that one caller does before it leaves the rest to a job: others may keep the queue filled for ever.
 const WRITES_BY_CALLER: usize = 8;
-
-/// When to try again over the budget.
-const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// The other end of an append, and the bytes that it counts for in the budget.
 pub(crate) struct Ack {
@@ -304,6 +301,8 @@ impl State {
                 if !appended.duplicate {
                     owed.flush |= self.sync;
                     owed.dirty |= !std::mem::replace(&mut self.upkeep.dirty, true);
+                    owed.warm |= !std::mem::replace(&mut self.upkeep.warm, true);
+                    self.upkeep.used = true;
                     self.upkeep.producers |= header.producer_id.0 >= 0;
                     if let Some(bound) = &mut self.bound {
                         bound.appended(appended.first, appended.next, bytes);

@@ -12,7 +12,7 @@ use riverlog_core::metadata::{
 };
 use riverlog_core::replica::Leader;
 use riverlog_log::{LogKey, LogSettings};
-use riverlog_wire::{LeaderEpoch, PartitionIndex, TopicId};
+use riverlog_wire::{PartitionIndex, TopicId};
 
 use crate::groups::OFFSETS_TOPIC;
 use crate::node::Node;
@@ -96,13 +96,16 @@ impl Node {
             let info = TopicInfo::new(image.id, name, image.internal, config);
             Arc::new(Topic::new(info))
         });
+        let mut led = Vec::new();
         {
             let mut slots = here.partitions.write();
             let open = slots.len();
             slots.reserve_exact(image.partitions.len().saturating_sub(open));
             for (at, partition) in image.partitions.iter().enumerate() {
                 if let Some(Slot::Here(open)) = slots.get(at) {
-                    open.state.lock().lead(partition);
+                    let mut owed = Owed::default();
+                    open.state.lock().lead(partition, &mut owed);
+                    led.push((open.clone(), owed));
                 } else {
                     let slot = self.open_partition(&here.info, at, partition);
                     if at < slots.len() {
@@ -115,6 +118,9 @@ impl Node {
         }
         if is_new {
             self.tables.insert(here.clone());
+        }
+        for (partition, owed) in led {
+            self.settle(&partition, owed, now);
         }
         if is_new && here.info.internal && here.info.name == OFFSETS_TOPIC {
             self.open_shards(image.id, here.slots(), now);
@@ -260,17 +266,15 @@ impl Node {
 
 impl State {
     /// A new leadership of this node, or a change of its replicas.
-    fn lead(&mut self, image: &PartitionImage) {
+    fn lead(&mut self, image: &PartitionImage, owed: &mut Owed) {
         self.replicas = image.replicas.len();
-        self.set_epoch(image.leader_epoch);
-    }
-
-    fn set_epoch(&mut self, epoch: LeaderEpoch) {
+        let epoch = image.leader_epoch;
         if self.leader.epoch != epoch
             && let Some(log) = &self.log
         {
             let high_watermark = self.leader.high_watermark();
             self.leader = Leader::new(epoch, position(log), high_watermark, self.sync);
+            self.wake(owed);
         }
     }
 

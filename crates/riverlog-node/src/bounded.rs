@@ -18,11 +18,9 @@ use riverlog_wire::{ErrorCode, Offset};
 
 use crate::append::Appending;
 use crate::command::AppendFailure;
+use crate::errors::RETRY_AFTER;
 use crate::node::Node;
 use crate::partition::{Owed, Partition, State};
-
-/// After how long a producer should try a full partition again.
-const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// Pieces that the size of a partition is remembered in.
 const PIECES: u64 = 256;

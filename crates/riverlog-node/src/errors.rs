@@ -1,10 +1,15 @@
 //! Errors of the log, as Kafka's codes. One table a kind, so that each error chooses its code once.
 
+use std::time::Duration;
+
 use riverlog_log::{AppendError, DiskError, ReadError};
 use riverlog_wire::ErrorCode;
 use riverlog_wire::batch::BatchError;
 
 use crate::command::AppendFailure;
+
+/// When to send a batch again that was refused because too many bytes are under way.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 impl AppendFailure {
     /// A failure of the whole batch.
@@ -50,6 +55,13 @@ pub(crate) fn append_failure(error: &AppendError) -> AppendFailure {
         // Only followers append at offsets of someone else's choice.
         AppendError::Gap { .. } => ErrorCode::UNKNOWN_SERVER_ERROR,
         AppendError::Batch(e) => batch_code(e),
+        // An append touches no disk: too much waits for the group commit.
+        AppendError::Disk(e) if e.is_full() => {
+            return AppendFailure {
+                retry_after: Some(RETRY_AFTER),
+                ..AppendFailure::new(ErrorCode::THROTTLING_QUOTA_EXCEEDED, error.to_string())
+            };
+        }
         AppendError::Disk(_) => ErrorCode::KAFKA_STORAGE_ERROR,
         _ => ErrorCode::UNKNOWN_SERVER_ERROR,
     };

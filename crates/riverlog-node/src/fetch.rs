@@ -451,6 +451,7 @@ impl State {
         let read = log
             .read(asked.from, until, limit)
             .map_err(|e| read_code(&e))?;
+        self.upkeep.used |= matches!(&read, Read::Ready(_));
         if !first && matches!(&read, Read::Ready(slices) if slices.len > limit) {
             return Ok((fetched, None));
         }

@@ -345,6 +345,7 @@ impl Node {
                 Timer::Cold => self.expire_cold(now),
                 Timer::Shard(index) => self.shard_timer(index, now),
                 Timer::Upkeep => self.upkeep(now),
+                Timer::Tails => self.cool_tails(now),
                 Timer::Retry => self.retry(now),
             }
         }
@@ -406,6 +407,7 @@ impl Node {
     pub(crate) fn takes_own(&self, partition: &Partition) -> bool {
         !self.disk_full.load(Ordering::Relaxed)
             && !self.has_failed()
+            && self.volume.queued_bytes() as u64 <= self.settings.volume.wal_bytes
             && partition
                 .state
                 .lock()
@@ -427,6 +429,9 @@ impl Node {
         }
         if owed.dirty {
             self.upkeep.mark_dirty(partition.clone());
+        }
+        if owed.warm {
+            self.mark_warm(partition.clone(), now);
         }
         if let Some(upkeep) = owed.upkeep {
             self.jobs

@@ -76,6 +76,10 @@ pub(crate) struct State {
 pub(crate) struct UpkeepState {
     /// Appended to since the last look.
     pub(crate) dirty: bool,
+    /// Has recent batches in memory; in the list of those.
+    pub(crate) warm: bool,
+    /// Appended to or read from memory since somebody last looked whether that memory is still worth it.
+    pub(crate) used: bool,
     /// Wall clock of the next look without an append; the partition's entry in the expiry queue.
     pub(crate) look_at: Option<i64>,
     /// An idempotent producer has written since the start.
@@ -122,6 +126,8 @@ pub(crate) struct Owed {
     pub(crate) timer: Option<Duration>,
     /// The first append since the last upkeep.
     pub(crate) dirty: bool,
+    /// The first batches that stay in memory.
+    pub(crate) warm: bool,
     /// More records than retention by count allows.
     pub(crate) retain: bool,
     /// The topic is deleted and nothing is out any more: its files can go.

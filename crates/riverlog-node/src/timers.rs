@@ -25,6 +25,8 @@ pub(crate) enum Timer {
     Shard(i32),
     /// Retention, checkpoints, expiry.
     Upkeep,
+    /// Memory of logs that are no longer used.
+    Tails,
     /// Trying again what a full disk refused.
     Retry,
 }

@@ -20,6 +20,9 @@ use crate::timers::Timer;
 /// The longest time between two looks: how old a checkpoint may be, and how long a `page-cache` topic stays unsynced.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// How long recent batches stay in memory, at most twice that, when nobody uses them and others need the room.
+const COOLING: Duration = Duration::from_secs(5);
+
 /// Partitions that one job looks after.
 const LOOKS: usize = 256;
 
@@ -30,6 +33,8 @@ pub(crate) struct UpkeepQueue {
     /// By the wall clock at which there is something to do without an append.
     expiry: Mutex<BTreeMap<(i64, LogKey), Arc<Partition>>>,
     looks: Mutex<Looks>,
+    /// Have recent batches in memory.
+    warm: Mutex<Vec<Arc<Partition>>>,
 }
 
 /// Partitions to look after, a few at a time.
@@ -131,6 +136,57 @@ impl Node {
                 state.unblock(now, &mut owed);
             }
             self.settle(&partition, owed, now);
+        }
+    }
+
+    /// A partition has batches in memory from now on.
+    pub(crate) fn mark_warm(&self, partition: Arc<Partition>, now: Now) {
+        let first = {
+            let mut warm = self.upkeep.warm.lock();
+            warm.push(partition);
+            warm.len() == 1
+        };
+        if first {
+            self.arm_tails(now);
+        }
+    }
+
+    fn arm_tails(&self, now: Now) {
+        let (_, first) = self.timers.add(now.mono + COOLING, Timer::Tails);
+        if first {
+            self.host.deadline_changed();
+        }
+    }
+
+    /// Takes the memory of recent batches back from logs that nobody has used for a while, once half of it is taken:
+    /// otherwise they keep it for ever, and logs that are in use get none.
+    pub(crate) fn cool_tails(&self, now: Now) {
+        let (used, budget) = self.volume.tail_bytes();
+        if used <= budget / 2 {
+            return self.arm_tails(now);
+        }
+        let mut warm = std::mem::take(&mut *self.upkeep.warm.lock());
+        warm.retain(|partition| {
+            let mut state = partition.state.lock();
+            let state = &mut *state;
+            let in_use = std::mem::take(&mut state.upkeep.used);
+            match &mut state.log {
+                None => false,
+                Some(_) if in_use => true,
+                Some(log) => {
+                    log.release_tail();
+                    state.upkeep.warm = false;
+                    false
+                }
+            }
+        });
+        let some = {
+            let mut list = self.upkeep.warm.lock();
+            list.append(&mut warm);
+            !list.is_empty()
+        };
+        if some {
+            self.arm_tails(now);
         }
     }
 

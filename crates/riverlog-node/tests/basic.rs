@@ -486,6 +486,60 @@ fn cold_reads_wait_for_their_budget_in_order_and_not_for_ever() {
 }
 
 #[test]
+fn over_the_budget_of_parked_fetches_nobody_waits() {
+    let mut few = settings();
+    few.budgets.parked = 2;
+    let mut host = open_with(&CrashDisk::new(1), few);
+    create(&mut host, "t", 1, &[]);
+    let ask = |host: &riverlog_node::harness::Harness| {
+        host.ask(|node, now, reply| {
+            node.fetch(fetch_command(vec![ask_from("t", 0, 0)], 60_000), now, reply);
+        })
+    };
+    let (first, second, third) = (ask(&host), ask(&host), ask(&host));
+    assert!(!first.is_ready() && !second.is_ready());
+    assert!(values(third.take().expect("answered at once"), 0).is_empty());
+    let to = partition(&host, "t", 0);
+    produce(&mut host, &to, &["a"]).unwrap();
+    assert!(first.is_ready() && second.is_ready());
+}
+
+#[test]
+fn logs_that_nobody_uses_give_their_memory_to_those_in_use() {
+    let mut few = settings();
+    few.volume.tail_cache_bytes = 100_000;
+    few.segment_bytes_limit = None;
+    let mut host = open_with(&CrashDisk::new(1), few);
+    create(&mut host, "old", 1, &[]);
+    create(&mut host, "new", 1, &[]);
+    let old = partition(&host, "old", 0);
+    let new = partition(&host, "new", 0);
+    let value = "v".repeat(1_000);
+    for _ in 0..200 {
+        produce(&mut host, &old, &[&value]).unwrap();
+    }
+    let cold = |host: &riverlog_node::harness::Harness| {
+        let metrics = host.node().metrics();
+        let found = metrics.iter().find(|m| m.name == "cold_fetches_total");
+        found.map(|m| m.value)
+    };
+    let mut written = 0;
+    for _ in 0..20 {
+        produce(&mut host, &new, &[&value]).unwrap();
+        written += 1;
+        host.advance(Duration::from_secs(1));
+    }
+    let before = cold(&host);
+    let mut at = written - 5;
+    while at < written {
+        let answer = fetch(&mut host, fetch_command(vec![ask_from("new", 0, at)], 0));
+        at = values(answer, 0).last().expect("progress").0 + 1;
+    }
+    assert_eq!(cold(&host), before, "from memory");
+    assert_eq!(read_all(&mut host, "old", 0).len(), 200);
+}
+
+#[test]
 fn a_stopped_node_answers_everyone_and_starts_clean() {
     let disk = CrashDisk::new(1);
     let mut host = open(&disk);

@@ -218,6 +218,48 @@ fn a_member_joins_syncs_and_is_known_after_a_restart() {
 }
 
 #[test]
+fn nobody_is_expired_while_the_disk_is_slow() {
+    let disk = CrashDisk::new(1);
+    let mut host = open(&disk);
+    create(&mut host, "t", 1, &[]);
+    let joined = join(&mut host, "g", "");
+    assert_eq!(joined.error, ErrorCode::NONE);
+    let sync = GroupCommand::Sync(Sync {
+        group: "g".to_owned(),
+        generation: joined.generation,
+        member: joined.member.clone(),
+        assignments: vec![(joined.member.clone(), Bytes::new())],
+        ..Sync::default()
+    });
+    assert_eq!(code(&group(&mut host, sync)), ErrorCode::NONE);
+    let by_member = (joined.member.as_str(), joined.generation.0);
+    let slow = host.ask(|node, now, reply| {
+        node.group(commit_command("g", by_member, at("t", 0), 1), now, reply);
+    });
+    // Its group commit takes a minute; the member's session is ten seconds.
+    let start = host.now();
+    for second in 1..=60 {
+        let now = riverlog_core::Now {
+            mono: start.mono + Duration::from_secs(second),
+            wall_ms: start.wall_ms + 1_000 * second as i64,
+        };
+        host.node().tick(now);
+    }
+    assert!(!slow.is_ready());
+    host.advance(Duration::from_secs(60));
+    assert_eq!(
+        code(&slow.take().expect("answered at last")),
+        ErrorCode::NONE
+    );
+    let described = host
+        .get(|node, now, reply| node.describe_group("g", now, reply))
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert_eq!(described.members.len(), 1);
+}
+
+#[test]
 fn groups_are_listed_in_order_of_name_over_all_shards() {
     let disk = CrashDisk::new(1);
     let mut host = open(&disk);

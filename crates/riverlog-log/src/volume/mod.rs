@@ -315,6 +315,11 @@ impl Volume {
     pub fn wal_bytes(&self) -> (u64, u64) {
         (self.wal.used(), self.wal.capacity())
     }
+    /// Bytes that recent batches of all logs take in memory, and that they may take.
+    pub fn tail_bytes(&self) -> (usize, usize) {
+        let used = self.tail_bytes.load(Ordering::Relaxed);
+        (used, self.settings.tail_cache_bytes)
+    }
     /// Logs whose segments should be synced next so that the oldest part of the write-ahead log can be used again;
     /// the host asks each for an [`crate::Upkeep`] of kind sync. Empty while less than half is used.
     pub fn wants_sync(&self) -> Vec<LogKey> {
