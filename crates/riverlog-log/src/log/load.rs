@@ -239,6 +239,10 @@ impl Loader<'_> {
         let mut state = segment.state();
         state.made = true;
         let reached = state.facts.next;
+        if self.rules.limit > reached && reached > trusted {
+            // A process that died may have left it in the system's memory only.
+            state.unsynced = Some(self.volume.file(&path, OpenMode::Write)?);
+        }
         let goes_on = match successor {
             Some(next) if reached >= next => true,
             // What is missing lies before the start.
