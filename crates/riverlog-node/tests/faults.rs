@@ -299,6 +299,26 @@ fn idempotence_survives_a_power_cut() {
 }
 
 #[test]
+fn what_a_killed_process_had_only_written_does_not_take_later_records_with_it() {
+    let disk = CrashDisk::new(1);
+    let mut host = open(&disk);
+    create(&mut host, "t", 1, &[]);
+    let to = partition(&host, "t", 0);
+    produce(&mut host, &to, &["synced"]).unwrap();
+    // Written to the segment, but the process dies before the group commit.
+    let _lost = send(&host, &to, batch(&host, &["written"]), -1);
+    let disk = disk.kill();
+    drop(host);
+    let mut host = open(&disk);
+    let to = partition(&host, "t", 0);
+    let answer = produce(&mut host, &to, &["after"]).unwrap();
+    let cut = disk.crash_with(1, riverlog_log::disk::Survivors::Nothing);
+    let mut host = open(&cut);
+    let all = read_all(&mut host, "t", 0);
+    assert_eq!(all.last(), Some(&(answer.base_offset.0, "after".to_owned())));
+}
+
+#[test]
 fn each_start_takes_a_new_leader_epoch_and_fences_the_old_one() {
     let mut disk = CrashDisk::new(1);
     let mut host = open(&disk);

@@ -249,7 +249,7 @@ fn check(host: &mut Harness, model: &mut Model) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
     #[test]
     fn every_reply_comes_once_and_nothing_acknowledged_is_lost(seed in any::<u64>()) {
         run(seed, 300);
