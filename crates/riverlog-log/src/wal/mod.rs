@@ -2,26 +2,28 @@
 //! `fdatasync` a group. Format and recovery: `docs/format/wal.md`.
 
 mod format;
+mod open;
 mod ring;
 mod scan;
+mod write;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use riverlog_wire::Offset;
 
 pub(crate) use self::format::Mark;
-use self::format::{BLOCK, Crc, ENTRY_HEAD, GROUP_HEADER, GroupHeader, Logged, group_bytes};
-use self::ring::{Ring, Segment, Slot, slot_of, slot_path};
-use crate::disk::failed;
+use self::format::{BLOCK, ENTRY_HEAD, Logged, group_bytes};
+pub(crate) use self::open::{Recovered, WalStart};
+use self::ring::Ring;
+use self::write::{Group, fit};
+use crate::DiskError;
 use crate::volume::LogKey;
-use crate::{Disk, DiskError, DiskFile, OpenError, OpenMode};
 
 /// A place in the write-ahead log: counts bytes since the volume was made and never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -119,32 +121,6 @@ pub(crate) struct WalPlace {
     pub previous: u32,
 }
 
-/// What must be known to open a log.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WalStart {
-    /// Whose log it is.
-    pub volume: u128,
-    /// From the checkpoint.
-    pub place: WalPlace,
-    /// From the checkpoint: entries before it are not needed.
-    pub released: Lsn,
-    /// From the checkpoint: no new entry may get a place before it.
-    pub beyond: Lsn,
-    /// The log was closed at `place`, with all released: nothing need be read.
-    pub clean: bool,
-}
-
-/// What recovery must do.
-#[derive(Debug, Default)]
-pub(crate) struct Recovered {
-    /// Oldest first, each with the place that [`Wal::submit`] returned for it.
-    pub entries: Vec<(Lsn, WalEntry)>,
-    /// Logs that were deleted, and where it says so: what the checkpoint knows of them from before is void.
-    pub deleted: BTreeMap<LogKey, Range<Lsn>>,
-    /// The newest mark of logs that have one here, and where.
-    pub marks: BTreeMap<LogKey, (Range<Lsn>, Mark)>,
-}
-
 /// Durable ends by log, of those that moved.
 pub(crate) type SyncedEnds = BTreeMap<LogKey, Offset>;
 
@@ -168,153 +144,18 @@ struct State {
     failed: Option<DiskError>,
 }
 
-/// A group to be written.
-struct Group {
-    file: Arc<dyn DiskFile>,
-    slot: usize,
-    header: GroupHeader,
-    entries: Vec<Logged>,
+/// Why a flush could not be done.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum FlushError {
+    /// The oldest part is still needed.
+    #[error("the write-ahead log is full until the oldest segments are synced")]
+    Full,
+    /// The disk failed, or had no room.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
 }
 
-const DAMAGED: &str = "restore the data folder from a backup, or empty it and let the node copy \
-                       its partitions from the other replicas";
-
 impl Wal {
-    /// Makes the log of a new volume; what an earlier attempt left is overwritten.
-    pub(crate) fn create(
-        disk: &dyn Disk,
-        settings: WalSettings,
-        volume: u128,
-    ) -> Result<Wal, DiskError> {
-        let start = WalStart {
-            volume,
-            place: WalPlace::default(),
-            released: Lsn(0),
-            beyond: Lsn(0),
-            clean: true,
-        };
-        let wal = Wal::with(disk, settings.rounded(), &start, None)?;
-        let first = {
-            let mut state = wal.state.lock();
-            state.ring.next_number = 0;
-            state.ring.begin(Lsn(0));
-            wal.group(&state, 0)
-        };
-        if let Some(first) = first {
-            wal.write(&first)?;
-        }
-        Ok(wal)
-    }
-    /// Whether more than an interrupted [`Wal::create`] was ever written.
-    pub(crate) fn was_used(disk: &dyn Disk) -> Result<bool, DiskError> {
-        for file in existing(disk)?.into_iter().flatten() {
-            if file.len().map_err(failed("read", "wal"))? > BLOCK {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-    /// Opens the log, and returns what recovery must do again. Damage that a torn last write explains ends the log
-    /// there; an entry is only returned whole and with its checksum right.
-    pub(crate) fn open(
-        disk: &dyn Disk,
-        settings: WalSettings,
-        start: WalStart,
-    ) -> Result<(Wal, Recovered), OpenError> {
-        let settings = settings.rounded();
-        if start.clean {
-            let wal = Wal::with(disk, settings, &start, None)?;
-            return Ok((wal, Recovered::default()));
-        }
-        let found = scan::scan(&existing(disk)?, &start)?;
-        if let Some(damage) = found.damage {
-            return Err(OpenError::Damaged {
-                path: damage.path,
-                reason: damage.reason,
-                remedy: DAMAGED,
-            });
-        }
-        if let Some((slot, offset, bytes)) = &found.last_group {
-            write_again(disk, *slot, *offset, bytes)?;
-        }
-        let mut recovered = Recovered::default();
-        for (end, logged) in &found.entries {
-            let range = Lsn(end.0 - logged.len())..*end;
-            match logged {
-                Logged::Entry(entry) => recovered.entries.push((*end, entry.clone())),
-                Logged::Deleted(key) => {
-                    recovered.deleted.insert(*key, range);
-                    recovered.marks.remove(key);
-                }
-                Logged::Mark(key, mark) => {
-                    recovered.marks.insert(*key, (range, *mark));
-                }
-            }
-        }
-        let (deleted, marks) = (&recovered.deleted, &recovered.marks);
-        recovered.entries.retain(|(end, entry)| {
-            let key = entry.key();
-            deleted.get(&key).is_none_or(|deleted| *end > deleted.end)
-                && marks.get(&key).is_none_or(|(_, mark)| *end > mark.covered)
-        });
-        let wal = Wal::with(disk, settings, &start, Some(&found))?;
-        Ok((wal, recovered))
-    }
-    fn with(
-        disk: &dyn Disk,
-        settings: WalSettings,
-        start: &WalStart,
-        found: Option<&scan::Scan>,
-    ) -> Result<Wal, DiskError> {
-        let files = all_slots(disk, settings.slots())?;
-        let mut slots = Vec::new();
-        for (i, file) in files.into_iter().enumerate() {
-            let written = file.len().map_err(failed("read", &slot_path(i)))?;
-            slots.push(Slot {
-                file,
-                written,
-                used: found.is_some_and(|f| f.segments.iter().any(|s| s.slot == i)),
-                preparing: false,
-            });
-        }
-        // Marks may cover entries that never became durable: their places are not used again.
-        let marks = found.into_iter().flat_map(|f| &f.entries);
-        let covered = marks.filter_map(|(_, logged)| match logged {
-            Logged::Mark(_, mark) => Some(mark.covered),
-            _ => None,
-        });
-        let end = covered
-            .chain([start.place.durable, start.released, start.beyond])
-            .chain(found.iter().flat_map(|f| [f.end, f.released]))
-            .fold(Lsn(0), Lsn::max);
-        let released = found.map_or(end, |f| f.released);
-        let last = found.and_then(|f| f.last_number).unwrap_or(0);
-        Ok(Wal {
-            volume: start.volume,
-            flushing: Mutex::new(()),
-            state: Mutex::new(State {
-                ring: Ring {
-                    slots,
-                    segments: found.map(|f| f.segments.clone()).unwrap_or_default(),
-                    next_number: last.max(start.place.segment) + 1,
-                    segment_bytes: settings.segment_bytes,
-                    limit: settings.slots(),
-                },
-                queue: VecDeque::new(),
-                queued_bytes: 0,
-                synced: SyncedEnds::new(),
-                submitted: end,
-                durable: end,
-                released,
-                persisted: released,
-                previous: found.map_or(start.place.previous, |f| f.previous),
-                group_end: found.map_or(start.place.durable, |f| f.end),
-                blocked: false,
-                failed: None,
-            }),
-            settings,
-        })
-    }
     /// Queues the end of a log's life: recovery forgets its earlier entries.
     pub(crate) fn submit_deleted(&self, key: LogKey) -> Range<Lsn> {
         self.push(Logged::Deleted(key))
@@ -426,77 +267,6 @@ impl Wal {
         }
         self.group(state, count)
     }
-    /// A group of the first `count` entries, at the end of the current segment.
-    fn group(&self, state: &State, count: usize) -> Option<Group> {
-        let Segment {
-            number,
-            slot,
-            bytes: offset,
-            ..
-        } = *state.ring.current()?;
-        let entries: Vec<Logged> = state
-            .queue
-            .iter()
-            .take(count)
-            .map(|(_, entry)| entry.clone())
-            .collect();
-        Some(Group {
-            file: state.ring.slots.get(slot)?.file.clone(),
-            slot,
-            header: GroupHeader {
-                slots: state.ring.slots.len() as u16,
-                volume: self.volume,
-                segment: number,
-                offset,
-                lsn: state.durable,
-                released: state.released,
-                entries: count as u32,
-                len: entries.iter().map(Logged::len).sum::<u64>() as u32,
-                previous: state.previous,
-                body_crc: 0,
-            },
-            entries,
-        })
-    }
-    /// Writes and syncs a group, then takes its entries off the queue.
-    fn write(&self, group: &Group) -> Result<(), DiskError> {
-        let (bytes, crc) = match write_group(group) {
-            Ok(done) => done,
-            Err(error) => {
-                // Without room nothing has been relied on: the group is written again, whole, where it was.
-                if !error.is_full() {
-                    self.end(error.clone());
-                }
-                return Err(error);
-            }
-        };
-        let mut state = self.state.lock();
-        for _ in &group.entries {
-            if let Some((end, entry)) = state.queue.pop_front() {
-                state.queued_bytes -= entry.len() as usize;
-                state.durable = end;
-                note_synced(&mut state.synced, &entry);
-            }
-        }
-        state.previous = crc;
-        state.group_end = group.header.end();
-        state.persisted = group.header.released;
-        if let Some(segment) = state.ring.segments.back_mut() {
-            segment.bytes += bytes;
-        }
-        if let Some(slot) = state.ring.slots.get_mut(group.slot) {
-            slot.written = slot.written.max(group.header.offset + bytes);
-        }
-        let persisted = state.persisted;
-        state.ring.reclaim(persisted);
-        Ok(())
-    }
-    fn end(&self, error: DiskError) {
-        let mut state = self.state.lock();
-        state.failed.get_or_insert(error);
-        state.queue.clear();
-        state.queued_bytes = 0;
-    }
     /// Nothing before `before` is needed any more: every log's segments are synced beyond it.
     pub(crate) fn release(&self, before: Lsn) {
         let mut state = self.state.lock();
@@ -557,147 +327,4 @@ impl Wal {
             }
         }
     }
-}
-
-/// The files that are there, by slot.
-fn existing(disk: &dyn Disk) -> Result<Vec<Option<Arc<dyn DiskFile>>>, DiskError> {
-    let mut files = Vec::new();
-    for entry in disk.list("wal").map_err(failed("list", "wal"))? {
-        let Some(slot) = slot_of(&entry.name).filter(|_| !entry.is_dir) else {
-            continue;
-        };
-        let path = slot_path(slot);
-        let file = disk
-            .open(&path, OpenMode::Read)
-            .map_err(failed("open", &path))?;
-        if files.len() <= slot {
-            files.resize(slot + 1, None);
-        }
-        files[slot] = Some(file);
-    }
-    Ok(files)
-}
-
-/// Opens all files, at least `count`, and makes those that are missing.
-fn all_slots(disk: &dyn Disk, count: usize) -> Result<Vec<Arc<dyn DiskFile>>, DiskError> {
-    let there = existing(disk)?;
-    if there.is_empty() {
-        disk.create_dir_all("wal").map_err(failed("make", "wal"))?;
-        disk.sync_dir("").map_err(failed("sync", ""))?;
-    }
-    let count = count.max(there.len());
-    let mut files = Vec::with_capacity(count);
-    for slot in 0..count {
-        let path = slot_path(slot);
-        let file = disk
-            .open(&path, OpenMode::Create)
-            .map_err(failed("open", &path))?;
-        files.push(file);
-    }
-    if there.len() < count || there.iter().any(Option::is_none) {
-        disk.sync_dir("wal").map_err(failed("sync", "wal"))?;
-    }
-    Ok(files)
-}
-
-/// A group that was found whole may be in the system's memory only.
-fn write_again(disk: &dyn Disk, slot: usize, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-    let path = slot_path(slot);
-    let file = disk
-        .open(&path, OpenMode::Write)
-        .map_err(failed("open", &path))?;
-    let padding = padding(bytes.len() as u64);
-    file.write_at(&[bytes, padding], offset)
-        .map_err(failed("write", &path))?;
-    file.sync().map_err(failed("sync", &path))
-}
-
-/// What fills the last block of a group.
-fn padding(len: u64) -> &'static [u8] {
-    const ZEROS: [u8; BLOCK as usize] = [0; BLOCK as usize];
-    &ZEROS[..(len.next_multiple_of(BLOCK) - len) as usize]
-}
-
-/// Writes and syncs; the bytes that it took, and the CRC of its header.
-fn write_group(group: &Group) -> Result<(u64, u32), DiskError> {
-    let mut heads = Vec::with_capacity(group.entries.len() * ENTRY_HEAD);
-    let mut bodies = Vec::with_capacity(group.entries.len());
-    let mut crc = Crc::new();
-    for entry in &group.entries {
-        let head = entry.head();
-        heads.extend_from_slice(&head);
-        crc.update(&head);
-        let body = entry.body();
-        crc.update(&body);
-        bodies.push(body);
-    }
-    let header = GroupHeader {
-        body_crc: crc.finish(),
-        ..group.header
-    };
-    let (header_bytes, header_crc) = header.encode();
-    let mut bufs: Vec<&[u8]> = Vec::with_capacity(2 * group.entries.len() + 2);
-    bufs.push(&header_bytes);
-    for (head, body) in heads.chunks_exact(ENTRY_HEAD).zip(&bodies) {
-        bufs.push(head);
-        bufs.push(body);
-    }
-    let len = u64::from(header.len);
-    bufs.push(padding(GROUP_HEADER as u64 + len));
-    let path = slot_path(group.slot);
-    group
-        .file
-        .write_at(&bufs, header.offset)
-        .map_err(failed("write", &path))?;
-    group.file.sync().map_err(failed("sync", &path))?;
-    Ok((group_bytes(len), header_crc))
-}
-
-/// Gives a free file its length: zeros behind what has been written, or the cut.
-fn fit(unready: &ring::Unready) -> Result<(), DiskError> {
-    let path = slot_path(unready.slot);
-    let file = &unready.file;
-    if unready.written > unready.wanted {
-        file.set_len(unready.wanted).map_err(failed("cut", &path))?;
-    } else {
-        let zeros = vec![0; 1 << 20];
-        let mut at = unready.written;
-        while at < unready.wanted {
-            let n = (unready.wanted - at).min(zeros.len() as u64);
-            file.write_at(&[&zeros[..n as usize]], at)
-                .map_err(failed("write", &path))?;
-            at += n;
-        }
-    }
-    file.sync().map_err(failed("sync", &path))
-}
-
-fn note_synced(synced: &mut SyncedEnds, entry: &Logged) {
-    match entry {
-        Logged::Entry(WalEntry::Append { key, next, .. }) => {
-            synced.insert(*key, *next);
-        }
-        Logged::Entry(WalEntry::Truncate { key, to }) => {
-            synced.insert(*key, *to);
-        }
-        Logged::Entry(WalEntry::StartOffset { key, to }) => {
-            let end = synced.entry(*key).or_insert(*to);
-            *end = (*end).max(*to);
-        }
-        Logged::Deleted(key) => {
-            synced.remove(key);
-        }
-        Logged::Mark(..) => {}
-    }
-}
-
-/// Why a flush could not be done.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum FlushError {
-    /// The oldest part is still needed.
-    #[error("the write-ahead log is full until the oldest segments are synced")]
-    Full,
-    /// The disk failed, or had no room.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
 }

@@ -5,8 +5,11 @@ use std::io::ErrorKind;
 use bytes::Bytes;
 use riverlog_wire::{Offset, PartitionIndex, TopicId};
 
+use super::format::GROUP_HEADER;
+use super::ring::slot_path;
 use super::*;
 use crate::disk::{CrashDisk, FaultOn, Random, Survivors, Times};
+use crate::{Disk, OpenError, OpenMode};
 
 const SETTINGS: WalSettings = WalSettings {
     capacity: 8 * 16 * 1024,

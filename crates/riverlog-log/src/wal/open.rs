@@ -1,0 +1,235 @@
+//! Making the log, and opening it again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::format::{BLOCK, Logged, Mark};
+use super::ring::{Ring, Slot, slot_of, slot_path};
+use super::write::padding;
+use super::{Lsn, State, SyncedEnds, Wal, WalEntry, WalPlace, WalSettings, scan};
+use crate::disk::failed;
+use crate::volume::LogKey;
+use crate::{Disk, DiskError, DiskFile, OpenError, OpenMode};
+
+/// What must be known to open a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WalStart {
+    /// Whose log it is.
+    pub volume: u128,
+    /// From the checkpoint.
+    pub place: WalPlace,
+    /// From the checkpoint: entries before it are not needed.
+    pub released: Lsn,
+    /// From the checkpoint: no new entry may get a place before it.
+    pub beyond: Lsn,
+    /// The log was closed at `place`, with all released: nothing need be read.
+    pub clean: bool,
+}
+
+/// What recovery must do.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    /// Oldest first, each with the place that [`Wal::submit`] returned for it.
+    pub entries: Vec<(Lsn, WalEntry)>,
+    /// Logs that were deleted, and where it says so: what the checkpoint knows of them from before is void.
+    pub deleted: BTreeMap<LogKey, Range<Lsn>>,
+    /// The newest mark of logs that have one here, and where.
+    pub marks: BTreeMap<LogKey, (Range<Lsn>, Mark)>,
+}
+
+const DAMAGED: &str = "restore the data folder from a backup, or empty it and let the node copy \
+                       its partitions from the other replicas";
+
+impl Wal {
+    /// Makes the log of a new volume; what an earlier attempt left is overwritten.
+    pub(crate) fn create(
+        disk: &dyn Disk,
+        settings: WalSettings,
+        volume: u128,
+    ) -> Result<Wal, DiskError> {
+        let start = WalStart {
+            volume,
+            place: WalPlace::default(),
+            released: Lsn(0),
+            beyond: Lsn(0),
+            clean: true,
+        };
+        let wal = Wal::with(disk, settings.rounded(), &start, None)?;
+        let first = {
+            let mut state = wal.state.lock();
+            state.ring.next_number = 0;
+            state.ring.begin(Lsn(0));
+            wal.group(&state, 0)
+        };
+        if let Some(first) = first {
+            wal.write(&first)?;
+        }
+        Ok(wal)
+    }
+    /// Whether more than an interrupted [`Wal::create`] was ever written.
+    pub(crate) fn was_used(disk: &dyn Disk) -> Result<bool, DiskError> {
+        for file in existing(disk)?.into_iter().flatten() {
+            if file.len().map_err(failed("read", "wal"))? > BLOCK {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+    /// Opens the log, and returns what recovery must do again. Damage that a torn last write explains ends the log
+    /// there; an entry is only returned whole and with its checksum right.
+    pub(crate) fn open(
+        disk: &dyn Disk,
+        settings: WalSettings,
+        start: WalStart,
+    ) -> Result<(Wal, Recovered), OpenError> {
+        let settings = settings.rounded();
+        if start.clean {
+            let wal = Wal::with(disk, settings, &start, None)?;
+            return Ok((wal, Recovered::default()));
+        }
+        let found = scan::scan(&existing(disk)?, &start)?;
+        if let Some(damage) = found.damage {
+            return Err(OpenError::Damaged {
+                path: damage.path,
+                reason: damage.reason,
+                remedy: DAMAGED,
+            });
+        }
+        if let Some((slot, offset, bytes)) = &found.last_group {
+            write_again(disk, *slot, *offset, bytes)?;
+        }
+        let mut recovered = Recovered::default();
+        for (end, logged) in &found.entries {
+            let range = Lsn(end.0 - logged.len())..*end;
+            match logged {
+                Logged::Entry(entry) => recovered.entries.push((*end, entry.clone())),
+                Logged::Deleted(key) => {
+                    recovered.deleted.insert(*key, range);
+                    recovered.marks.remove(key);
+                }
+                Logged::Mark(key, mark) => {
+                    recovered.marks.insert(*key, (range, *mark));
+                }
+            }
+        }
+        let (deleted, marks) = (&recovered.deleted, &recovered.marks);
+        recovered.entries.retain(|(end, entry)| {
+            let key = entry.key();
+            deleted.get(&key).is_none_or(|deleted| *end > deleted.end)
+                && marks.get(&key).is_none_or(|(_, mark)| *end > mark.covered)
+        });
+        let wal = Wal::with(disk, settings, &start, Some(&found))?;
+        Ok((wal, recovered))
+    }
+    fn with(
+        disk: &dyn Disk,
+        settings: WalSettings,
+        start: &WalStart,
+        found: Option<&scan::Scan>,
+    ) -> Result<Wal, DiskError> {
+        let files = all_slots(disk, settings.slots())?;
+        let mut slots = Vec::new();
+        for (i, file) in files.into_iter().enumerate() {
+            let written = file.len().map_err(failed("read", &slot_path(i)))?;
+            slots.push(Slot {
+                file,
+                written,
+                used: found.is_some_and(|f| f.segments.iter().any(|s| s.slot == i)),
+                preparing: false,
+            });
+        }
+        // Marks may cover entries that never became durable: their places are not used again.
+        let marks = found.into_iter().flat_map(|f| &f.entries);
+        let covered = marks.filter_map(|(_, logged)| match logged {
+            Logged::Mark(_, mark) => Some(mark.covered),
+            _ => None,
+        });
+        let end = covered
+            .chain([start.place.durable, start.released, start.beyond])
+            .chain(found.iter().flat_map(|f| [f.end, f.released]))
+            .fold(Lsn(0), Lsn::max);
+        let released = found.map_or(end, |f| f.released);
+        let last = found.and_then(|f| f.last_number).unwrap_or(0);
+        Ok(Wal {
+            volume: start.volume,
+            flushing: Mutex::new(()),
+            state: Mutex::new(State {
+                ring: Ring {
+                    slots,
+                    segments: found.map(|f| f.segments.clone()).unwrap_or_default(),
+                    next_number: last.max(start.place.segment) + 1,
+                    segment_bytes: settings.segment_bytes,
+                    limit: settings.slots(),
+                },
+                queue: VecDeque::new(),
+                queued_bytes: 0,
+                synced: SyncedEnds::new(),
+                submitted: end,
+                durable: end,
+                released,
+                persisted: released,
+                previous: found.map_or(start.place.previous, |f| f.previous),
+                group_end: found.map_or(start.place.durable, |f| f.end),
+                blocked: false,
+                failed: None,
+            }),
+            settings,
+        })
+    }
+}
+
+/// The files that are there, by slot.
+fn existing(disk: &dyn Disk) -> Result<Vec<Option<Arc<dyn DiskFile>>>, DiskError> {
+    let mut files = Vec::new();
+    for entry in disk.list("wal").map_err(failed("list", "wal"))? {
+        let Some(slot) = slot_of(&entry.name).filter(|_| !entry.is_dir) else {
+            continue;
+        };
+        let path = slot_path(slot);
+        let file = disk
+            .open(&path, OpenMode::Read)
+            .map_err(failed("open", &path))?;
+        if files.len() <= slot {
+            files.resize(slot + 1, None);
+        }
+        files[slot] = Some(file);
+    }
+    Ok(files)
+}
+
+/// Opens all files, at least `count`, and makes those that are missing.
+fn all_slots(disk: &dyn Disk, count: usize) -> Result<Vec<Arc<dyn DiskFile>>, DiskError> {
+    let there = existing(disk)?;
+    if there.is_empty() {
+        disk.create_dir_all("wal").map_err(failed("make", "wal"))?;
+        disk.sync_dir("").map_err(failed("sync", ""))?;
+    }
+    let count = count.max(there.len());
+    let mut files = Vec::with_capacity(count);
+    for slot in 0..count {
+        let path = slot_path(slot);
+        let file = disk
+            .open(&path, OpenMode::Create)
+            .map_err(failed("open", &path))?;
+        files.push(file);
+    }
+    if there.len() < count || there.iter().any(Option::is_none) {
+        disk.sync_dir("wal").map_err(failed("sync", "wal"))?;
+    }
+    Ok(files)
+}
+
+/// A group that was found whole may be in the system's memory only.
+fn write_again(disk: &dyn Disk, slot: usize, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
+    let path = slot_path(slot);
+    let file = disk
+        .open(&path, OpenMode::Write)
+        .map_err(failed("open", &path))?;
+    let padding = padding(bytes.len() as u64);
+    file.write_at(&[bytes, padding], offset)
+        .map_err(failed("write", &path))?;
+    file.sync().map_err(failed("sync", &path))
+}
