@@ -4,6 +4,7 @@
 mod checkpoint;
 mod delete;
 mod files;
+mod loss;
 mod start;
 mod table;
 
@@ -100,6 +101,7 @@ pub enum OpenError {
 pub struct Volume {
     settings: VolumeSettings,
     id: u128,
+    loss: Option<String>,
     files: Arc<Files>,
     /// `files`, as the logs get it.
     disk: Arc<dyn Disk>,
@@ -287,6 +289,11 @@ impl Volume {
     pub fn disk_id(&self) -> u128 {
         self.id
     }
+    /// What was wrong with the folder when it was opened, and went on without, because an operator had put the file
+    /// `accept-loss` into it. For the host to say loudly.
+    pub fn accepted_loss(&self) -> Option<&str> {
+        self.loss.as_deref()
+    }
     /// A flush to run, when entries are queued and none is running. `None` also while the write-ahead log is full
     /// ([`Volume::wants_sync`] says what to do then), and after it has failed.
     pub fn take_flush(self: &Arc<Self>) -> Option<Flush> {
@@ -298,7 +305,13 @@ impl Volume {
         })
     }
     fn run_flush(&self) -> Result<(), FlushError> {
-        self.files.will_change().map_err(failed("remove", CLEAN))?;
+        if let Err(error) = self.files.will_change() {
+            let error = failed("remove", CLEAN)(error);
+            if !error.is_full() {
+                self.wal.end(error.clone());
+            }
+            return Err(error.into());
+        }
         self.wal.flush().map(drop)
     }
     /// Bytes that wait in memory for a flush, or are in one.

@@ -10,17 +10,16 @@ use riverlog_wire::TopicId;
 
 use super::checkpoint::{self, Checkpoint, FORMAT, Format, Head};
 use super::files::{CLEAN, Files};
+use super::loss;
 use super::table::{LogState, Table};
 use super::{LogKey, OpenError, Recovery, Volume, VolumeSettings};
 use crate::disk::failed;
-use crate::wal::{Lsn, Mark, Recovered, Wal, WalEntry, WalSettings, WalStart};
+use crate::wal::{Lsn, Mark, REMEDY, Recovered, Wal, WalEntry, WalPlace, WalSettings, WalStart};
 use crate::{Disk, DiskError, OpenMode};
 
 const LOCK: &str = "lock";
 const FORMAT_FILE: &str = "format";
 const CHECKPOINTS: [&str; 2] = ["checkpoint.0", "checkpoint.1"];
-const REMEDY: &str = "restore the data folder from a backup, or empty it and let the node copy its \
-                      partitions from the other replicas";
 
 /// Replaces a file of the root folder: afterwards the new one is durable; after a crash it is the old or the new.
 pub(super) fn replace(disk: &dyn Disk, path: &str, bytes: &[u8]) -> Result<(), DiskError> {
@@ -61,6 +60,8 @@ struct Found {
     /// The newest whole checkpoint.
     checkpoint: Checkpoint,
     clean: bool,
+    /// What is wrong, when that has been accepted.
+    loss: Option<String>,
 }
 
 fn damaged(path: &str, reason: impl Into<String>) -> OpenError {
@@ -71,8 +72,8 @@ fn damaged(path: &str, reason: impl Into<String>) -> OpenError {
     }
 }
 
-/// `None`: there is nothing yet.
-fn look(disk: &dyn Disk) -> Result<Option<Found>, OpenError> {
+/// `None`: there is nothing yet. `accept`: go on without a checkpoint.
+fn look(disk: &dyn Disk, accept: bool) -> Result<Option<Found>, OpenError> {
     let format = match read(disk, FORMAT_FILE)? {
         None => Err("it is missing"),
         Some(bytes) => match checkpoint::decode_format(&bytes) {
@@ -105,16 +106,21 @@ fn look(disk: &dyn Disk) -> Result<Option<Found>, OpenError> {
     }
     let newest = whole.into_iter().max_by_key(|c| c.head.sequence);
     let Some(checkpoint) = newest else {
-        return match format {
-            Ok(_) => Err(damaged("checkpoint.0 and checkpoint.1", reasons.join("; "))),
+        let error = match format {
+            Ok(_) => damaged("checkpoint.0 and checkpoint.1", reasons.join("; ")),
             // Until the first start has written `format`, no log has been opened.
-            Err(_) if is_new(disk)? => Ok(None),
-            Err(reason) => Err(damaged(FORMAT_FILE, reason)),
+            Err(_) if is_new(disk)? => return Ok(None),
+            Err(reason) => damaged(FORMAT_FILE, reason),
         };
+        let found = match accept {
+            true => without_checkpoint(disk, format.ok(), &error)?,
+            false => None,
+        };
+        return found.map(Some).ok_or(error);
     };
     let id = checkpoint.head.volume;
     if format.is_err() {
-        replace(disk, FORMAT_FILE, checkpoint::encode_format(id).as_bytes())?;
+        replace_format(disk, id)?;
     }
     let clean = matches!(read(disk, CLEAN),
         Ok(Some(bytes)) if checkpoint::is_clean(&bytes, &checkpoint.head));
@@ -122,7 +128,38 @@ fn look(disk: &dyn Disk) -> Result<Option<Found>, OpenError> {
         id,
         checkpoint,
         clean,
+        loss: None,
     }))
+}
+
+/// What is left when no checkpoint is.
+fn without_checkpoint(
+    disk: &dyn Disk,
+    id: Option<u128>,
+    why: &OpenError,
+) -> Result<Option<Found>, DiskError> {
+    let Some(volume) = id.map_or_else(|| Wal::volume_of(disk), |id| Ok(Some(id)))? else {
+        return Ok(None);
+    };
+    let head = Head {
+        volume,
+        sequence: 0,
+        place: WalPlace::default(),
+        released: Lsn(0),
+    };
+    Ok(Some(Found {
+        id: volume,
+        checkpoint: Checkpoint {
+            head,
+            logs: Vec::new(),
+        },
+        clean: false,
+        loss: Some(why.to_string()),
+    }))
+}
+
+fn replace_format(disk: &dyn Disk, id: u128) -> Result<(), DiskError> {
+    replace(disk, FORMAT_FILE, checkpoint::encode_format(id).as_bytes())
 }
 
 /// Whether no log was ever written here: an interrupted first start leaves one block in the write-ahead log.
@@ -147,7 +184,7 @@ fn make(disk: &dyn Disk, settings: &VolumeSettings) -> Result<(Found, Wal), Disk
     };
     let first = checkpoint::encode(&head, std::iter::empty());
     replace(disk, checkpoint::path(head.sequence), &first)?;
-    replace(disk, FORMAT_FILE, checkpoint::encode_format(id).as_bytes())?;
+    replace_format(disk, id)?;
     let found = Found {
         id,
         checkpoint: Checkpoint {
@@ -155,6 +192,7 @@ fn make(disk: &dyn Disk, settings: &VolumeSettings) -> Result<(Found, Wal), Disk
             logs: Vec::new(),
         },
         clean: false,
+        loss: None,
     };
     Ok((found, wal))
 }
@@ -166,6 +204,44 @@ fn wal_settings(settings: &VolumeSettings) -> WalSettings {
     }
 }
 
+/// Opens the write-ahead log; a damaged one is made anew when the loss is accepted.
+fn open_wal(
+    disk: &dyn Disk,
+    settings: &VolumeSettings,
+    found: &mut Found,
+    accept: bool,
+) -> Result<(Wal, Recovered), OpenError> {
+    let head = &found.checkpoint.head;
+    let marks = found.checkpoint.logs.iter();
+    let start = WalStart {
+        volume: found.id,
+        place: head.place,
+        released: head.released,
+        beyond: marks.fold(Lsn(0), |beyond, (_, mark)| beyond.max(mark.covered)),
+        clean: found.clean,
+    };
+    let settings = wal_settings(settings);
+    match Wal::open(disk, settings.clone(), start) {
+        Err(error) if accept && is_damage(&error) => {
+            let earlier = found.loss.take();
+            let both = earlier.into_iter().chain([error.to_string()]);
+            found.loss = Some(both.collect::<Vec<_>>().join("; "));
+            loss::rebuild(disk, settings.clone(), &start, &found.checkpoint)?;
+            Wal::open(disk, settings, start)
+        }
+        other => other,
+    }
+}
+
+fn is_damage(error: &OpenError) -> bool {
+    match error {
+        OpenError::Damaged { .. } => true,
+        // A bad sector.
+        OpenError::Disk(error) => error.action == "read",
+        OpenError::InUse | OpenError::Newer { .. } => false,
+    }
+}
+
 pub(super) fn open(
     disk: Arc<dyn Disk>,
     settings: VolumeSettings,
@@ -174,35 +250,30 @@ pub(super) fn open(
         io::ErrorKind::WouldBlock => OpenError::InUse,
         _ => failed("lock", LOCK)(e).into(),
     })?;
-    let (found, wal, recovered) = match look(&*disk)? {
+    let accept = loss::accepted(&*disk)?;
+    let (found, wal, recovered) = match look(&*disk, accept)? {
         None => {
             let (found, wal) = make(&*disk, &settings)?;
             (found, wal, Recovered::default())
         }
-        Some(found) => {
-            let head = &found.checkpoint.head;
-            let start = WalStart {
-                volume: found.id,
-                place: head.place,
-                released: head.released,
-                beyond: found
-                    .checkpoint
-                    .logs
-                    .iter()
-                    .fold(Lsn(0), |beyond, (_, mark)| beyond.max(mark.covered)),
-                clean: found.clean,
-            };
-            let (wal, recovered) = Wal::open(&*disk, wal_settings(&settings), start)?;
+        Some(mut found) => {
+            let (wal, recovered) = open_wal(&*disk, &settings, &mut found, accept)?;
             (found, wal, recovered)
         }
     };
+    if accept {
+        replace_format(&*disk, found.id)?;
+        loss::done(&*disk)?;
+    }
     let files = Arc::new(Files::new(disk, settings.open_files, found.clean));
     let sequence = found.checkpoint.head.sequence;
     let clean = found.clean;
+    let loss = found.loss;
     let (table, entries, leftovers) = merge(found.checkpoint, recovered);
     let volume = Volume {
         settings,
         id: found.id,
+        loss,
         disk: files.clone(),
         files,
         wal,

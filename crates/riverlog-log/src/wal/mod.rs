@@ -19,7 +19,7 @@ use riverlog_wire::Offset;
 
 pub(crate) use self::format::Mark;
 use self::format::{BLOCK, ENTRY_HEAD, Logged, group_bytes};
-pub(crate) use self::open::{Recovered, WalStart};
+pub(crate) use self::open::{REMEDY, Recovered, WalStart};
 use self::ring::Ring;
 use self::write::{Group, fit};
 use crate::DiskError;

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::format::{BLOCK, Logged, Mark};
 use super::ring::{Ring, Slot, slot_of, slot_path};
 use super::write::padding;
-use super::{Lsn, State, SyncedEnds, Wal, WalEntry, WalPlace, WalSettings, scan};
+use super::{FlushError, Lsn, State, SyncedEnds, Wal, WalEntry, WalPlace, WalSettings, scan};
 use crate::disk::failed;
 use crate::volume::LogKey;
 use crate::{Disk, DiskError, DiskFile, OpenError, OpenMode};
@@ -40,8 +40,37 @@ pub(crate) struct Recovered {
     pub marks: BTreeMap<LogKey, (Range<Lsn>, Mark)>,
 }
 
-const DAMAGED: &str = "restore the data folder from a backup, or empty it and let the node copy \
-                       its partitions from the other replicas";
+impl Recovered {
+    /// What the entries that were found come to.
+    fn new(found: &[(Lsn, Logged)]) -> Recovered {
+        let mut recovered = Recovered::default();
+        for (end, logged) in found {
+            let range = Lsn(end.0 - logged.len())..*end;
+            match logged {
+                Logged::Entry(entry) => recovered.entries.push((*end, entry.clone())),
+                Logged::Deleted(key) => {
+                    recovered.deleted.insert(*key, range);
+                    recovered.marks.remove(key);
+                }
+                Logged::Mark(key, mark) => {
+                    recovered.marks.insert(*key, (range, *mark));
+                }
+            }
+        }
+        let (deleted, marks) = (&recovered.deleted, &recovered.marks);
+        recovered.entries.retain(|(end, entry)| {
+            let key = entry.key();
+            deleted.get(&key).is_none_or(|deleted| *end > deleted.end)
+                && marks.get(&key).is_none_or(|(_, mark)| *end > mark.covered)
+        });
+        recovered
+    }
+}
+
+/// What to do about damage that loses acknowledged records.
+pub(crate) const REMEDY: &str = "restore the data folder from a backup, or empty it and let the node copy its \
+                                 partitions from the other replicas; to go on with what can be read, and lose the rest, \
+                                 put an empty file named accept-loss into the folder";
 
 impl Wal {
     /// Makes the log of a new volume; what an earlier attempt left is overwritten.
@@ -95,34 +124,78 @@ impl Wal {
             return Err(OpenError::Damaged {
                 path: damage.path,
                 reason: damage.reason,
-                remedy: DAMAGED,
+                remedy: REMEDY,
             });
         }
         if let Some((slot, offset, bytes)) = &found.last_group {
             write_again(disk, *slot, *offset, bytes)?;
         }
-        let mut recovered = Recovered::default();
-        for (end, logged) in &found.entries {
-            let range = Lsn(end.0 - logged.len())..*end;
-            match logged {
-                Logged::Entry(entry) => recovered.entries.push((*end, entry.clone())),
-                Logged::Deleted(key) => {
-                    recovered.deleted.insert(*key, range);
-                    recovered.marks.remove(key);
-                }
-                Logged::Mark(key, mark) => {
-                    recovered.marks.insert(*key, (range, *mark));
-                }
-            }
-        }
-        let (deleted, marks) = (&recovered.deleted, &recovered.marks);
-        recovered.entries.retain(|(end, entry)| {
-            let key = entry.key();
-            deleted.get(&key).is_none_or(|deleted| *end > deleted.end)
-                && marks.get(&key).is_none_or(|(_, mark)| *end > mark.covered)
-        });
+        let recovered = Recovered::new(&found.entries);
         let wal = Wal::with(disk, settings, &start, Some(&found))?;
         Ok((wal, recovered))
+    }
+    /// The id of the volume that a damaged log was written for.
+    pub(crate) fn volume_of(disk: &dyn Disk) -> Result<Option<u128>, DiskError> {
+        Ok(scan::volume_of(&existing(disk)?)?)
+    }
+    /// What can be read of a damaged log, and the place and segment after which a new one must go on.
+    pub(crate) fn salvage(
+        disk: &dyn Disk,
+        start: &WalStart,
+    ) -> Result<(Recovered, WalPlace), DiskError> {
+        let left = scan::salvage(&existing(disk)?, start)?;
+        let place = WalPlace {
+            durable: left.beyond,
+            segment: left.last_number,
+            previous: 0,
+        };
+        Ok((Recovered::new(&left.entries), place))
+    }
+    /// Makes a log that goes on at `place`, with nothing in it but what `recovered` says.
+    pub(crate) fn rebuild(
+        disk: &dyn Disk,
+        settings: WalSettings,
+        volume: u128,
+        place: WalPlace,
+        recovered: Recovered,
+    ) -> Result<(), OpenError> {
+        let start = WalStart {
+            volume,
+            place,
+            released: place.durable,
+            beyond: place.durable,
+            clean: true,
+        };
+        let wal = Wal::with(disk, settings.rounded(), &start, None)?;
+        let deleted = recovered.deleted.into_keys().map(Logged::Deleted);
+        let marks = recovered.marks.into_iter();
+        let marks = marks.map(|(key, (_, mark))| Logged::Mark(key, mark));
+        let entries = recovered.entries.into_iter();
+        let entries = entries.map(|(_, entry)| Logged::Entry(entry));
+        let mut any = false;
+        for logged in deleted.chain(marks).chain(entries) {
+            wal.push(logged);
+            any = true;
+        }
+        if !any {
+            // A log has at least one group.
+            let mut state = wal.state.lock();
+            state.ring.begin(place.durable);
+            let first = wal.group(&state, 0);
+            drop(state);
+            if let Some(first) = first {
+                wal.write(&first)?;
+            }
+        }
+        match wal.flush() {
+            Ok(_) => Ok(()),
+            Err(FlushError::Disk(error)) => Err(error.into()),
+            Err(FlushError::Full) => Err(OpenError::Damaged {
+                path: "wal".to_owned(),
+                reason: "what can be read of it doesn't fit into a new one".to_owned(),
+                remedy: "raise the size of the write-ahead log, then start again",
+            }),
+        }
     }
     fn with(
         disk: &dyn Disk,

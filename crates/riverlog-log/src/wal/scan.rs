@@ -61,6 +61,21 @@ impl Files<'_> {
         bytes.truncate(n);
         Ok(bytes.into())
     }
+    /// As `read`, where blocks that can't be read are zeros.
+    fn read_lossy(&self, slot: usize) -> Result<Bytes, DiskError> {
+        let Some(Some(file)) = self.files.get(slot) else {
+            return Ok(Bytes::new());
+        };
+        let path = slot_path(slot);
+        let len = file.len().map_err(failed("read", &path))? as usize;
+        let mut bytes = vec![0; len];
+        for (i, block) in bytes.chunks_mut(BLOCK as usize).enumerate() {
+            if file.read_at(block, i as u64 * BLOCK).is_err() {
+                block.fill(0);
+            }
+        }
+        Ok(bytes.into())
+    }
     /// A header that belongs where it is.
     fn header(&self, bytes: &[u8], offset: u64) -> Option<(GroupHeader, u32)> {
         let (header, crc) = GroupHeader::decode(bytes)?;
@@ -108,6 +123,68 @@ impl Files<'_> {
         }
         None
     }
+}
+
+/// The volume that the first right header names.
+pub(super) fn volume_of(files: &[Option<Arc<dyn DiskFile>>]) -> Result<Option<u128>, DiskError> {
+    let files = Files { files, volume: 0 };
+    for slot in 0..files.files.len() {
+        let bytes = files.read(slot, Some(GROUP_HEADER))?;
+        if let Some((header, _)) = GroupHeader::decode(&bytes) {
+            return Ok(Some(header.volume));
+        }
+    }
+    Ok(None)
+}
+
+/// What can be read of a damaged log: each whole group, wherever it is.
+pub(super) fn salvage(
+    files: &[Option<Arc<dyn DiskFile>>],
+    start: &WalStart,
+) -> Result<Salvage, DiskError> {
+    let files = Files {
+        files,
+        volume: start.volume,
+    };
+    let mut groups: BTreeMap<Lsn, Vec<(Lsn, Logged)>> = BTreeMap::new();
+    let mut left = Salvage {
+        entries: Vec::new(),
+        beyond: start.released,
+        last_number: start.place.segment,
+    };
+    let mut released = start.released;
+    for slot in 0..files.files.len() {
+        let bytes = files.read_lossy(slot)?;
+        for offset in (0..bytes.len() as u64).step_by(BLOCK as usize) {
+            let header = bytes
+                .get(offset as usize..)
+                .and_then(|bytes| files.header(bytes, offset));
+            let Some((header, _)) = header else {
+                continue;
+            };
+            released = released.max(header.released);
+            left.beyond = left.beyond.max(header.end());
+            left.last_number = left.last_number.max(header.segment);
+            if let Some(group) = files.group(&bytes, header.segment, offset)
+                && !group.entries.is_empty()
+            {
+                groups.insert(header.lsn, group.entries);
+            }
+        }
+    }
+    left.entries = groups.into_values().flatten().collect();
+    left.entries.retain(|(end, _)| *end > released);
+    left.beyond = left.beyond.max(released).max(start.beyond);
+    Ok(left)
+}
+
+/// See [`salvage`].
+#[derive(Debug)]
+pub(super) struct Salvage {
+    pub(super) entries: Vec<(Lsn, Logged)>,
+    /// No place before it may be used again.
+    pub(super) beyond: Lsn,
+    pub(super) last_number: u64,
 }
 
 /// Reads what recovery needs. `files`: by slot, `None` for one that is missing.

@@ -82,7 +82,8 @@ impl Wal {
         state.ring.reclaim(persisted);
         Ok(())
     }
-    pub(super) fn end(&self, error: DiskError) {
+    /// Nothing becomes durable any more.
+    pub(crate) fn end(&self, error: DiskError) {
         let mut state = self.state.lock();
         state.failed.get_or_insert(error);
         state.queue.clear();

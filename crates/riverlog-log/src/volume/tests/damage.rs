@@ -193,3 +193,127 @@ fn checkpoints_of_another_folder_are_not_taken() {
     put(&disk, "checkpoint.1", &content(&other, "checkpoint.1"));
     assert!(refused(&disk).contains("another data folder"));
 }
+
+/// Five logs with one entry each, in a group of its own; the segments of the first are synced.
+fn five_logs() -> CrashDisk {
+    let disk = CrashDisk::new(1);
+    let volume = open(&disk);
+    for log in 0..5 {
+        hand(&volume, log);
+        let at = volume.submit(append(log, 0));
+        flush(&volume);
+        if log == 0 {
+            volume.segments_synced(key(0), mark(0, 1), at);
+            volume.checkpoint(false).unwrap();
+        }
+    }
+    disk.crash(1)
+}
+
+/// Which of five logs have something to be done again.
+fn with_entries(volume: &Arc<Volume>) -> Vec<u64> {
+    let logs = (0..5).map(|log| (log, hand(volume, log)));
+    let with = logs.filter(|(_, handed)| !handed.entries.is_empty());
+    with.map(|(log, _)| log).collect()
+}
+
+fn accept_loss(disk: &CrashDisk) {
+    disk.open("accept-loss", OpenMode::Create).unwrap();
+    disk.sync_dir("").unwrap();
+}
+
+/// Flips a byte of the group that holds the entry of `log`.
+fn hurt_entry(disk: &CrashDisk, log: u64) {
+    for file in disk.list("wal").unwrap() {
+        let path = format!("wal/{}", file.name);
+        let bytes = content(disk, &path);
+        let topic = key(log).topic.0;
+        if let Some(at) = bytes.windows(16).position(|w| w == topic) {
+            disk.flip(&path, at as u64 + 40, 1).unwrap();
+            return;
+        }
+    }
+    panic!("no entry of log {log}");
+}
+
+#[test]
+fn whoever_accepts_the_loss_keeps_what_can_be_read_of_the_write_ahead_log() {
+    let disk = five_logs();
+    hurt_entry(&disk, 2);
+    let message = refused(&disk);
+    assert!(message.contains("accept-loss"), "{message}");
+    accept_loss(&disk);
+    // Interrupted anywhere, it is begun again.
+    let mut whole = false;
+    for changes in 0.. {
+        let attempt = disk.crash_with(1, Survivors::Everything);
+        attempt.fail_after(changes);
+        if let Ok(volume) = Volume::open(Arc::new(attempt.clone()), settings()) {
+            let told = volume.accepted_loss();
+            assert!(told.is_some_and(|loss| loss.contains("wal/")), "{told:?}");
+            whole = true;
+        }
+        for seed in 0..6 {
+            let left = attempt.crash(seed);
+            let volume = open(&left);
+            assert_eq!(with_entries(&volume), [1, 3, 4], "{changes} {seed}");
+            drop(volume);
+            // The file that said so is gone, and the folder sound.
+            assert!(left.open("accept-loss", OpenMode::Read).is_err());
+            let volume = open(&left.kill());
+            assert_eq!(volume.accepted_loss(), None);
+            assert_eq!(with_entries(&volume), [1, 3, 4]);
+            assert_eq!(hand(&volume, 0).mark, Some(mark(0, 1)));
+        }
+        if whole {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_bad_sector_in_the_write_ahead_log_is_named_and_can_be_accepted() {
+    let disk = five_logs();
+    // The header at either start, then the first blocks; the new file of that name is another one.
+    let left = std::sync::atomic::AtomicUsize::new(5);
+    let bad = move |path: &str| {
+        let one_less = |left: usize| left.checked_sub(1);
+        path == "wal/0000000000000000.wal"
+            && left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
+                .is_ok()
+    };
+    let error = std::io::ErrorKind::Other;
+    disk.fail(FaultOn::Read, Times::Forever, error, bad);
+    match Volume::open(Arc::new(disk.clone()), settings()) {
+        Err(OpenError::Disk(error)) => assert_eq!(error.path, "wal/0000000000000000.wal"),
+        other => panic!("{other:?}"),
+    }
+    accept_loss(&disk);
+    let volume = open(&disk);
+    let left = with_entries(&volume);
+    assert!(!left.is_empty() && left.len() < 4, "{left:?}");
+}
+
+#[test]
+fn without_any_checkpoint_the_segments_are_all_there_is() {
+    for format_too in [false, true] {
+        let disk = five_logs();
+        for path in ["checkpoint.0", "checkpoint.1"] {
+            disk.remove_file(path).unwrap();
+        }
+        if format_too {
+            disk.remove_file("format").unwrap();
+        }
+        refused(&disk);
+        accept_loss(&disk);
+        let volume = open(&disk);
+        assert!(volume.accepted_loss().is_some());
+        assert_eq!(with_entries(&volume), [1, 2, 3, 4]);
+        assert!(hand(&volume, 0).mark.is_none());
+        volume.checkpoint(false).unwrap();
+        drop(volume);
+        let volume = open(&disk.kill());
+        assert_eq!(volume.accepted_loss(), None);
+    }
+}

@@ -187,6 +187,92 @@ fn a_failed_sync_ends_the_volume() {
 }
 
 #[test]
+fn a_volume_whose_clean_mark_cant_be_removed_acknowledges_nothing() {
+    let disk = CrashDisk::new(1);
+    let volume = open(&disk);
+    volume.checkpoint(true).unwrap();
+    drop(volume);
+    let volume = open(&disk);
+    hand(&volume, 0);
+    let error = std::io::ErrorKind::Other;
+    disk.fail(FaultOn::Folder, Times::Forever, error, |path| path == CLEAN);
+    assert!(volume.file("a", OpenMode::Create).is_err());
+    volume.submit(append(0, 0));
+    let done = volume.take_flush().unwrap().run();
+    assert!(done.synced.is_empty() && done.error.is_some());
+    assert!(volume.failed().is_some());
+}
+
+#[test]
+fn many_threads_at_once() {
+    let volume = Volume::open(Arc::new(MemoryDisk::new()), settings()).unwrap();
+    let running = AtomicBool::new(true);
+    let acknowledged: Vec<Mutex<i64>> = (0..4).map(|_| Mutex::new(0)).collect();
+    std::thread::scope(|scope| {
+        let (volume, running, acknowledged) = (&volume, &running, &acknowledged);
+        let appenders: Vec<_> = (0..4u64)
+            .map(|log| {
+                scope.spawn(move || {
+                    hand(volume, log);
+                    for base in 0..2_000 {
+                        let at = volume.submit(append(log, base));
+                        if base % 50 == 49 {
+                            // As a log that was asked to sync, and one that was cut and waits.
+                            volume.segments_synced(key(log), mark(0, base + 1), at);
+                            if log == 0 && base % 500 == 499 {
+                                while volume.make_durable(at).is_err() {
+                                    std::thread::yield_now();
+                                }
+                                assert!(volume.durable() >= at);
+                            }
+                        }
+                        // No flush may have room until each log has synced.
+                        while volume.failed().is_some_and(|error| error.is_full()) {
+                            volume.segments_synced(key(log), mark(0, base + 1), at);
+                            std::thread::yield_now();
+                        }
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..2 {
+            scope.spawn(move || {
+                while running.load(Ordering::Relaxed) {
+                    if let Some(flush) = volume.take_flush() {
+                        let done = flush.run();
+                        assert!(done.error.is_none(), "{:?}", done.error);
+                        for Synced { key, to } in done.synced {
+                            let mut end = acknowledged[key.partition.0 as usize].lock();
+                            *end = (*end).max(to.0);
+                        }
+                    }
+                    std::thread::yield_now();
+                }
+            });
+        }
+        scope.spawn(move || {
+            while running.load(Ordering::Relaxed) {
+                volume.upkeep().unwrap();
+                volume.checkpoint(false).unwrap();
+                std::thread::yield_now();
+            }
+        });
+        for appender in appenders {
+            appender.join().unwrap();
+        }
+        let done = || acknowledged.iter().all(|end| *end.lock() == 2_000);
+        for _ in 0..20_000 {
+            if done() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        running.store(false, Ordering::Relaxed);
+        assert!(done(), "{acknowledged:?}");
+    });
+}
+
+#[test]
 fn a_full_write_ahead_log_asks_for_the_logs_that_hold_it_back() {
     let disk = CrashDisk::new(1);
     let volume = open(&disk);
