@@ -419,8 +419,11 @@ impl Volume {
         Ok(prepared || marks)
     }
     /// Gives the folder's lock back, so that another process (or this one) can open it while this value still lives somewhere.
-    /// The logs have been dropped; nothing may be asked of the volume afterwards.
+    /// Waits for a flush and a checkpoint that are under way. The logs have been dropped; the volume refuses what it is
+    /// asked afterwards.
     pub fn close(&self) {
+        let _checkpoint = self.checkpoint.lock();
+        self.wal.close();
         *self.lock.lock() = None;
     }
     /// Bytes free on the disk.

@@ -136,7 +136,7 @@ impl Wal {
     }
     /// The id of the volume that a damaged log was written for.
     pub(crate) fn volume_of(disk: &dyn Disk) -> Result<Option<u128>, DiskError> {
-        Ok(scan::volume_of(&existing(disk)?)?)
+        scan::volume_of(&existing(disk)?)
     }
     /// What can be read of a damaged log, and the place and segment after which a new one must go on.
     pub(crate) fn salvage(

@@ -82,6 +82,12 @@ impl Wal {
         state.ring.reclaim(persisted);
         Ok(())
     }
+    /// Nothing is written any more once this returns: the files may be another's.
+    pub(crate) fn close(&self) {
+        let _one = self.flushing.lock();
+        let closed = std::io::Error::other("the volume has been closed");
+        self.end(failed("write", "wal")(closed));
+    }
     /// Nothing becomes durable any more.
     pub(crate) fn end(&self, error: DiskError) {
         let mut state = self.state.lock();

@@ -204,6 +204,25 @@ fn a_volume_whose_clean_mark_cant_be_removed_acknowledges_nothing() {
 }
 
 #[test]
+fn a_closed_volume_gives_the_folder_away_and_writes_nothing_more() {
+    let disk = CrashDisk::new(1);
+    let volume = open(&disk);
+    hand(&volume, 0);
+    volume.submit(append(0, 0));
+    let late = volume.take_flush().unwrap();
+    volume.close();
+    let next = open(&disk);
+    let before = disk.counts();
+    assert!(late.run().error.is_some());
+    volume.submit(append(0, 1));
+    assert!(volume.take_flush().is_none() && volume.failed().is_some());
+    assert!(volume.checkpoint(true).is_err() && volume.delete_log(key(0)).is_err());
+    assert!(!volume.upkeep().unwrap());
+    assert_eq!(disk.counts(), before);
+    assert!(hand(&next, 0).entries.is_empty());
+}
+
+#[test]
 fn many_threads_at_once() {
     let volume = Volume::open(Arc::new(MemoryDisk::new()), settings()).unwrap();
     let running = AtomicBool::new(true);
