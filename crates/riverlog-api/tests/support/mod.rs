@@ -94,6 +94,12 @@ impl InMemoryConnection {
         self.closed.as_deref()
     }
 
+    /// Whether the host should stop reading from it.
+    #[allow(dead_code)]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.session.is_busy()
+    }
+
     /// Takes what is answered already.
     fn collect(&mut self) -> Option<Bytes> {
         let mut parts = Vec::new();
