@@ -9,6 +9,7 @@ mod offsets;
 mod produce;
 mod producers;
 mod sessions;
+mod tools;
 mod wire;
 
 use crate::client::{Client, Outcome};
@@ -39,7 +40,7 @@ impl std::fmt::Debug for Check {
 
 /// All checks, in the order in which they are best run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let tables: [&'static [Check]; 10] = [
+    let tables: [&'static [Check]; 11] = [
         wire::CHECKS,
         metadata::CHECKS,
         admin::CHECKS,
@@ -50,6 +51,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         offsets::CHECKS,
         groups::CHECKS,
         commits::CHECKS,
+        tools::CHECKS,
     ];
     tables.into_iter().flatten()
 }

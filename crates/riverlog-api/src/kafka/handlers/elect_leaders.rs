@@ -42,22 +42,19 @@ pub(super) fn handle(context: &Context<'_>, request: ElectLeadersRequest, respon
     });
 }
 
-/// Only what isn't as it should be, as in Kafka.
+/// Every topic, with only those partitions that aren't as they should be, as in Kafka.
 fn for_all(image: &MetadataImage) -> Vec<ReplicaElectionResult> {
-    let mut results = Vec::new();
-    for topic in image.topics.values() {
-        let failed: Vec<PartitionResult> = (0..)
+    let topics = image.topics.values().map(|topic| {
+        let failed = (0..)
             .zip(&topic.partitions)
             .filter(|(_, partition)| !is_led_as_preferred(partition))
-            .map(|(index, _)| result(index, ErrorCode::PREFERRED_LEADER_NOT_AVAILABLE))
-            .collect();
-        if !failed.is_empty() {
-            results.push(ReplicaElectionResult {
-                topic: topic.name.clone(),
-                partition_result: failed,
-            });
+            .map(|(index, _)| result(index, ErrorCode::PREFERRED_LEADER_NOT_AVAILABLE));
+        ReplicaElectionResult {
+            topic: topic.name.clone(),
+            partition_result: failed.collect(),
         }
-    }
+    });
+    let mut results: Vec<ReplicaElectionResult> = topics.collect();
     results.sort_by(|a, b| a.topic.cmp(&b.topic));
     results
 }
