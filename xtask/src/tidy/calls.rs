@@ -108,7 +108,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         within: &[WIRE, LOG, CORE, NODE, API, SCHEMA, CHECKER, LIBRARY],
-        except: &["crates/riverlog/examples/"],
+        except: &[],
         words: &[
             "println!(",
             "eprintln!(",
@@ -161,7 +161,7 @@ fn check_file(file: &File, found: &mut Vec<Finding>) {
         below(rule.within)
             && !below(rule.except)
             && (rule.look_in == LookIn::Everything || file.is_rust())
-            && (rule.look_in != LookIn::Code || !is_test(&file.path))
+            && (rule.look_in != LookIn::Code || !is_beside(&file.path))
     };
     let rules: Vec<&Rule> = RULES.iter().filter(applies).collect();
     if rules.is_empty() {
@@ -198,11 +198,12 @@ fn check_file(file: &File, found: &mut Vec<Finding>) {
     }
 }
 
-/// Whole files of tests: `tests/…`, `…/tests.rs`, `benches/…`.
-fn is_test(path: &str) -> bool {
+/// Whole files that aren't built into the crate: `tests/…`, `…/tests.rs`, `benches/…`, `examples/…`.
+fn is_beside(path: &str) -> bool {
     let in_crate = path.splitn(3, '/').nth(2).unwrap_or_default();
     in_crate.starts_with("tests/")
         || in_crate.starts_with("benches/")
+        || in_crate.starts_with("examples/")
         || in_crate.contains("/tests/")
         || in_crate.ends_with("/tests.rs")
         || in_crate.ends_with("_tests.rs")
@@ -253,6 +254,10 @@ mod tests {
         );
         assert_eq!(
             found("crates/riverlog-log/tests/a.rs", "thread::spawn(f);"),
+            []
+        );
+        assert_eq!(
+            found("crates/riverlog-log/examples/a.rs", "thread::spawn(f);"),
             []
         );
         assert_eq!(
