@@ -158,6 +158,9 @@ impl Node {
                     role,
                     state: Mutex::new(state),
                 });
+                if config.sync && partition.state.lock().own_behind() {
+                    self.is_behind(partition.clone());
+                }
                 if next_look.is_some() {
                     let mut state = partition.state.lock();
                     self.upkeep.schedule(&partition, &mut state, next_look);

@@ -28,6 +28,8 @@ pub(crate) struct GroupCommit {
     /// A group commit is out.
     out: AtomicBool,
     state: Mutex<FlushState>,
+    /// Partitions whose segments are durable up to their end, which counts only once an entry of the log's own is, too.
+    behind: Mutex<Vec<Arc<Partition>>>,
 }
 
 #[derive(Default)]
@@ -182,6 +184,7 @@ impl Node {
             }
             self.settle(&partition, owed, now);
         }
+        self.catch_up(now);
         match done.error {
             None => {
                 self.disk_full.store(false, Ordering::Relaxed);
@@ -191,6 +194,35 @@ impl Node {
         }
         self.sync_oldest(now);
         self.upkeep_of_wal(false);
+    }
+
+    /// A log's end may become durable with a group commit that has no batch of it: after a recovery, or after a sync of
+    /// its segments.
+    pub(crate) fn is_behind(&self, partition: Arc<Partition>) {
+        let known = {
+            let mut state = partition.state.lock();
+            std::mem::replace(&mut state.upkeep.behind, true)
+        };
+        if !known {
+            self.commit.behind.lock().push(partition);
+            self.want_flush();
+        }
+    }
+
+    fn catch_up(&self, now: Now) {
+        let mut behind = std::mem::take(&mut *self.commit.behind.lock());
+        behind.retain(|partition| {
+            let mut owed = Owed::default();
+            let still = {
+                let mut state = partition.state.lock();
+                state.moved(&mut owed);
+                state.upkeep.behind = state.own_behind();
+                state.upkeep.behind
+            };
+            self.settle(partition, owed, now);
+            still
+        });
+        self.commit.behind.lock().append(&mut behind);
     }
 
     /// A full disk is tried again until there is room; after anything else nothing in this volume becomes durable any more.

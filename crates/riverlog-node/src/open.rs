@@ -54,6 +54,10 @@ pub(crate) fn open(
         node.open_topic(topic, &configs, now);
     }
     node.volume.recovered()?;
+    let metadata = node.controller.partition.clone();
+    if metadata.state.lock().own_behind() {
+        node.is_behind(metadata);
+    }
     node.register(now);
     node.run_all_jobs(now);
     // Left to the host: it may write the whole of a new write-ahead log.

@@ -92,6 +92,8 @@ pub(crate) struct UpkeepState {
     pub(crate) sync_wanted: bool,
     /// In the queue of partitions to be looked after.
     pub(crate) looked_for: bool,
+    /// In the list of those to look at after each group commit.
+    pub(crate) behind: bool,
     /// Became a `sync` topic a while ago: until its segments hold everything, what is appended doesn't go through the
     /// write-ahead log, and is made durable by syncs of the segments.
     pub(crate) catching_up: bool,

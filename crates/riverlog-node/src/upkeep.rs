@@ -204,6 +204,7 @@ impl Node {
 
     pub(crate) fn upkeep_done(&self, partition: &Arc<Partition>, done: UpkeepDone, now: Now) {
         let mut owed = Owed::default();
+        let mut behind = false;
         {
             let mut state = partition.state.lock();
             state.came_back(&mut owed);
@@ -221,6 +222,7 @@ impl Node {
                         }
                     }
                     Ok(()) => {
+                        behind = state.sync && state.own_behind();
                         let wanted = std::mem::take(&mut state.upkeep.sync_wanted);
                         state.upkeep.catching_up &= state.own_behind();
                         if wanted || state.upkeep.catching_up {
@@ -231,6 +233,9 @@ impl Node {
             }
         }
         self.settle(partition, owed, now);
+        if behind {
+            self.is_behind(partition.clone());
+        }
         // A group commit may have waited for the part of the write-ahead log that this made free, perhaps with the
         // help of a checkpoint.
         self.want_flush();

@@ -315,7 +315,10 @@ fn what_a_killed_process_had_only_written_does_not_take_later_records_with_it() 
     let cut = disk.crash_with(1, riverlog_log::disk::Survivors::Nothing);
     let mut host = open(&cut);
     let all = read_all(&mut host, "t", 0);
-    assert_eq!(all.last(), Some(&(answer.base_offset.0, "after".to_owned())));
+    assert_eq!(
+        all.last(),
+        Some(&(answer.base_offset.0, "after".to_owned()))
+    );
 }
 
 #[test]
