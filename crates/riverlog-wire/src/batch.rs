@@ -38,7 +38,6 @@ pub use records::{HeaderRefs, Headers, RecordRef, RecordView, Records};
 
 /// Why bytes are not a batch.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum BatchError {
     /// Fewer bytes than the header or the length field announce.
     #[error("the batch needs {needed} bytes but {have} are left; it was cut off")]

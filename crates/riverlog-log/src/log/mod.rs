@@ -123,7 +123,6 @@ pub struct Appended {
 
 /// Why nothing was appended.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum AppendError {
     /// KIP-98 window of five batches per producer.
     #[error(
@@ -167,7 +166,6 @@ pub enum AppendError {
 
 /// Why nothing was read.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ReadError {
     /// Outside `start..=end`.
     #[error(
