@@ -338,5 +338,6 @@ fn configs_of_nodes_and_groups_are_described_and_others_are_not_here() {
     assert!(other.error_message.unwrap().contains("node 2"));
     assert_eq!(ask(4, "one", None).error_code, ErrorCode::INVALID_REQUEST);
     assert!(!ask(32, "group", None).configs.is_empty());
+    assert_eq!(ask(32, "", None).error_code, ErrorCode::INVALID_REQUEST);
     assert_eq!(ask(99, "x", None).error_code, ErrorCode::INVALID_REQUEST);
 }

@@ -136,7 +136,7 @@ impl FetchSessions {
     }
 
     fn open(&mut self, ask: &Ask, random: u128, now: Duration) -> i32 {
-        if self.capacity == 0 || ask.wishes.is_empty() {
+        if self.capacity == 0 {
             return 0;
         }
         if self.sessions.len() >= self.capacity {

@@ -8,36 +8,39 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use riverlog_core::metadata::MetadataImage;
 
-/// The encoded bodies for the image that was current last; at most one for each version of the API.
+/// The encoded bodies for the image that was current last; at most one for each version of the API and set of its flags.
 #[derive(Debug, Default)]
 pub(crate) struct MetadataCache(Mutex<Bodies>);
 
 #[derive(Debug, Default)]
 struct Bodies {
     image: Option<Arc<MetadataImage>>,
-    by_version: BTreeMap<i16, Bytes>,
+    by_kind: BTreeMap<Kind, Bytes>,
 }
 
+/// Version, and whether the operations on topics and on the cluster are told.
+type Kind = (i16, bool, bool);
+
 impl MetadataCache {
-    /// The body for an image in a version; `encode` makes it when it isn't there. Others wait meanwhile, rather than to make it too.
+    /// The body for an image, of a kind; `encode` makes it when it isn't there. Others wait meanwhile, rather than to make it too.
     pub(crate) fn body<E>(
         &self,
         image: &Arc<MetadataImage>,
-        version: i16,
+        kind: Kind,
         encode: impl FnOnce() -> Result<Bytes, E>,
     ) -> Result<Bytes, E> {
         let mut bodies = self.0.lock();
         if !bodies.image.as_ref().is_some_and(|i| Arc::ptr_eq(i, image)) {
             *bodies = Bodies {
                 image: Some(Arc::clone(image)),
-                by_version: BTreeMap::new(),
+                by_kind: BTreeMap::new(),
             };
         }
-        if let Some(body) = bodies.by_version.get(&version) {
+        if let Some(body) = bodies.by_kind.get(&kind) {
             return Ok(body.clone());
         }
         let body = encode()?;
-        bodies.by_version.insert(version, body.clone());
+        bodies.by_kind.insert(kind, body.clone());
         Ok(body)
     }
 }
@@ -56,7 +59,7 @@ mod tests {
             *made += 1;
             Ok::<_, ()>(Bytes::from(made.to_string()))
         };
-        cache.body(image, version, encode).unwrap()
+        cache.body(image, (version, false, false), encode).unwrap()
     }
 
     #[test]
@@ -76,9 +79,12 @@ mod tests {
     fn what_can_not_be_made_is_not_kept() {
         let cache = MetadataCache::default();
         let image = Arc::new(MetadataImage::default());
-        assert_eq!(cache.body(&image, 1, || Err("no")), Err("no"));
         assert_eq!(
-            cache.body(&image, 1, || Ok::<_, ()>(Bytes::new())),
+            cache.body(&image, (1, false, false), || Err("no")),
+            Err("no")
+        );
+        assert_eq!(
+            cache.body(&image, (1, false, false), || Ok::<_, ()>(Bytes::new())),
             Ok(Bytes::new())
         );
     }

@@ -1,5 +1,7 @@
 //! Topics made by hand, and configs: checks 16, 17, 19.
 
+use std::time::Duration;
+
 use riverlog_wire::ErrorCode;
 use riverlog_wire::TopicId;
 use riverlog_wire::messages::create_partitions_request::CreatePartitionsTopic;
@@ -7,7 +9,9 @@ use riverlog_wire::messages::create_topics_request::{CreatableTopic, CreatableTo
 use riverlog_wire::messages::create_topics_response::CreatableTopicResult;
 use riverlog_wire::messages::delete_topics_request::DeleteTopicState;
 use riverlog_wire::messages::describe_configs_request::DescribeConfigsResource;
-use riverlog_wire::messages::describe_configs_response::DescribeConfigsResult;
+use riverlog_wire::messages::describe_configs_response::{
+    DescribeConfigsResourceResult, DescribeConfigsResult,
+};
 use riverlog_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
 };
@@ -157,7 +161,22 @@ fn grow_and_delete(client: &mut Client<'_>) -> Outcome {
         let result = only("topics", client.ask(6, &request)?.responses)?;
         same("deleting a ghost", result.error_code, error)?;
     }
-    Ok(())
+    // A name and an id may mean two topics, of which one must not go by mistake.
+    let request = DeleteTopicsRequest {
+        topics: vec![DeleteTopicState {
+            name: Some(topic.name.clone()),
+            topic_id: TopicId([7; 16]),
+        }],
+        timeout_ms: 10_000,
+        ..DeleteTopicsRequest::default()
+    };
+    let result = only("topics", client.ask(6, &request)?.responses)?;
+    same(
+        "by name and id",
+        result.error_code,
+        ErrorCode::INVALID_REQUEST,
+    )?;
+    client.until_led(&topic)
 }
 
 const TOPIC: i8 = 2;
@@ -194,6 +213,25 @@ fn describe(client: &mut Client<'_>, version: i16, topic: &str) -> Outcome<Descr
     only("resources", client.ask(version, &request)?.results)
 }
 
+/// What a key is like once it has its value: brokers hear of a change after the controller has answered.
+fn until_set(
+    client: &mut Client<'_>,
+    version: i16,
+    topic: &str,
+    value: &str,
+) -> Outcome<DescribeConfigsResourceResult> {
+    for _ in 0..100 {
+        let result = describe(client, version, topic)?;
+        same("describing", result.error_code, ErrorCode::NONE)?;
+        let config = only("configs", result.configs)?;
+        if config.value.as_deref() == Some(value) {
+            return Ok(config);
+        }
+        client.broker().pass(Duration::from_millis(50));
+    }
+    Err(format!("the value isn't {value} after 5 s").into())
+}
+
 fn configs(client: &mut Client<'_>) -> Outcome {
     let topic = client.topic(1)?;
     let ghost = client.name();
@@ -210,10 +248,7 @@ fn configs(client: &mut Client<'_>) -> Outcome {
             alter(client, &topic.name, SET, &set)?,
             ErrorCode::NONE,
         )?;
-        let result = describe(client, version, &topic.name)?;
-        same("describing", result.error_code, ErrorCode::NONE)?;
-        let config = only("configs", result.configs)?;
-        same("the value", config.value.as_deref(), Some(set.as_str()))?;
+        let config = until_set(client, version, &topic.name, &set)?;
         // 1: set on the topic itself.
         same("the source", config.config_source, 1)?;
         let strongest = config.synonyms.first();

@@ -127,6 +127,12 @@ fn at_the_end(client: &mut Client<'_>) -> Outcome {
     let woken = only("partitions", woken.partitions)?;
     same("what woke it", offsets(woken)?, vec![3])?;
 
+    let mut follower = request(12, &topic, 0);
+    follower.replica_id = 5;
+    let part = ask(client, 12, &follower)?;
+    let error = ErrorCode::NOT_LEADER_OR_FOLLOWER;
+    same("a follower that is none", part.error_code, error)?;
+
     for from in [5, -1, 1_000] {
         let part = one(client, 12, &topic, from)?;
         let got = (part.error_code, part.high_watermark);

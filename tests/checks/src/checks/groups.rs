@@ -233,6 +233,15 @@ fn syncs(client: &mut Client<'_>) -> Outcome {
     };
     let error = ErrorCode::INCONSISTENT_GROUP_PROTOCOL;
     same("another protocol", client.ask(5, &other)?.error_code, error)?;
+    let silent = SyncGroupRequest {
+        protocol_type: None,
+        ..sync(&member)
+    };
+    same(
+        "no protocol type",
+        client.ask(5, &silent)?.error_code,
+        error,
+    )?;
     synced(client, &member)?;
     same("a heartbeat", heartbeat(client, &member)?, ErrorCode::NONE)?;
     let error = ErrorCode::ILLEGAL_GENERATION;

@@ -201,6 +201,16 @@ fn unsound(client: &mut Client<'_>) -> Outcome {
         ErrorCode::CORRUPT_MESSAGE,
     )?;
 
+    // The CRC covers neither format nor length; damage there is damage all the same.
+    let mut format = good.clone();
+    format[16] = 3;
+    let mut length = good.clone();
+    length[8..12].copy_from_slice(&(-5_i32).to_be_bytes());
+    for (what, bytes) in [("format 3", format), ("a length of -5", length)] {
+        let answer = one(client, 12, &topic, 0, bytes)?;
+        same(what, answer.error_code, ErrorCode::CORRUPT_MESSAGE)?;
+    }
+
     let mut off = good.clone();
     set_base_offset(&mut off, riverlog_wire::Offset(55));
     let mut control = BatchBuilder::new(Compression::None);

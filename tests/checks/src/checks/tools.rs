@@ -10,12 +10,13 @@ use riverlog_wire::messages::describe_quorum_request::{PartitionData, TopicData}
 use riverlog_wire::messages::elect_leaders_request::TopicPartitions;
 use riverlog_wire::messages::update_features_request::FeatureUpdateKey;
 use riverlog_wire::messages::{
-    AlterReplicaLogDirsRequest, DescribeClusterRequest, DescribeLogDirsRequest,
-    DescribeProducersRequest, DescribeQuorumRequest, ElectLeadersRequest,
-    ListConfigResourcesRequest, ListPartitionReassignmentsRequest, UnregisterBrokerRequest,
-    UpdateFeaturesRequest,
+    AlterReplicaLogDirsRequest, DescribeClusterRequest, DescribeGroupsRequest,
+    DescribeLogDirsRequest, DescribeProducersRequest, DescribeQuorumRequest, ElectLeadersRequest,
+    ListConfigResourcesRequest, ListPartitionReassignmentsRequest, MetadataRequest,
+    UnregisterBrokerRequest, UpdateFeaturesRequest,
 };
 
+use super::metadata::named;
 use super::{Check, produce};
 use crate::client::{Client, Outcome, holds, only, same};
 use crate::records::{numbered, of_producer};
@@ -60,6 +61,11 @@ pub(super) const CHECKS: &[Check] = &[
         number: "t-8",
         name: "a-broker-that-is-not-there-can-not-go",
         run: unregister,
+    },
+    Check {
+        number: "t-9",
+        name: "authorized-operations-are-told-when-asked",
+        run: operations,
     },
 ];
 
@@ -276,4 +282,49 @@ fn unregister(client: &mut Client<'_>) -> Outcome {
     let answer = client.ask(0, &request)?;
     let unknown = ErrorCode::BROKER_ID_NOT_REGISTERED;
     same("error", answer.error_code, unknown)
+}
+
+/// What everybody may do where there are no access rules, as bit fields.
+const ON_TOPIC: i32 = 3576;
+const ON_GROUP: i32 = 3400;
+const ON_CLUSTER: i32 = 8096;
+
+fn operations(client: &mut Client<'_>) -> Outcome {
+    let topic = client.topic(1)?;
+    let ghost = client.name();
+    for version in 8..=13 {
+        let request = MetadataRequest {
+            topics: Some(vec![named(&topic.name), named(&ghost)]),
+            allow_auto_topic_creation: false,
+            include_topic_authorized_operations: true,
+            include_cluster_authorized_operations: version <= 10,
+        };
+        let answer = client.ask(version, &request)?;
+        let cluster = if version <= 10 { ON_CLUSTER } else { i32::MIN };
+        let what = format!("on the cluster, v{version}");
+        same(&what, answer.cluster_authorized_operations, cluster)?;
+        for of in answer.topics {
+            let what = format!("on {:?}, v{version}", of.name);
+            same(&what, of.topic_authorized_operations, ON_TOPIC)?;
+        }
+    }
+    let request = DescribeClusterRequest {
+        include_cluster_authorized_operations: true,
+        ..DescribeClusterRequest::default()
+    };
+    let answer = client.ask(1, &request)?;
+    same(
+        "on the cluster",
+        answer.cluster_authorized_operations,
+        ON_CLUSTER,
+    )?;
+    let request = DescribeGroupsRequest {
+        groups: vec![client.group()?],
+        include_authorized_operations: true,
+    };
+    for version in 3..=5 {
+        let group = only("groups", client.ask(version, &request)?.groups)?;
+        same("on a group", group.authorized_operations, ON_GROUP)?;
+    }
+    Ok(())
 }

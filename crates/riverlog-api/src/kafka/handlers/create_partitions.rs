@@ -1,5 +1,7 @@
 //! CreatePartitions v0–v3 (KIP-195). Keys that hash to other partitions afterwards lose their order relative to older records.
 
+use std::collections::BTreeSet;
+
 use riverlog_core::metadata::{AdminAnswer, AdminCommand};
 use riverlog_node::Reply;
 use riverlog_wire::messages::create_partitions_response::CreatePartitionsTopicResult;
@@ -29,15 +31,17 @@ pub(super) fn handle(
     };
     let reply = Reply::new(move |answer: Result<AdminAnswer, ErrorCode>| {
         let results = super::results(answer, names.len());
-        let results =
-            names
-                .into_iter()
-                .zip(results)
-                .map(|(name, result)| CreatePartitionsTopicResult {
-                    name,
-                    error_code: result.error,
-                    error_message: result.message,
-                });
+        // One result for each name, also when it was asked twice.
+        let mut told = BTreeSet::new();
+        let results = names
+            .into_iter()
+            .zip(results)
+            .filter(|(name, _)| told.insert(name.clone()))
+            .map(|(name, result)| CreatePartitionsTopicResult {
+                name,
+                error_code: result.error,
+                error_message: result.message,
+            });
         responder.send(&CreatePartitionsResponse {
             throttle_time_ms: 0,
             results: results.collect(),

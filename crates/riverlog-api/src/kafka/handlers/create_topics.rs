@@ -1,5 +1,7 @@
 //! CreateTopics v2–v7 (KIP-4, 464, 525, 516). Each topic has its own result.
 
+use std::collections::BTreeSet;
+
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, AdminResult, NewTopic};
 use riverlog_node::Reply;
 use riverlog_wire::messages::create_topics_request::CreatableTopic;
@@ -30,9 +32,12 @@ pub(super) fn handle(context: &Context<'_>, request: CreateTopicsRequest, respon
     let node = std::sync::Arc::clone(&door.node);
     let reply = Reply::new(move |answer: Result<AdminAnswer, ErrorCode>| {
         let results = super::results(answer, names.len());
+        // One result for each name, also when it was asked twice.
+        let mut told = BTreeSet::new();
         let topics = names
             .into_iter()
             .zip(results)
+            .filter(|(name, _)| told.insert(name.clone()))
             .map(|(name, r)| result(&door, version, name, r))
             .collect();
         responder.send(&CreateTopicsResponse {

@@ -1,5 +1,7 @@
 //! DeleteGroups v0–v3 (KIP-229; an error's words from v3).
 
+use std::collections::BTreeSet;
+
 use riverlog_core::groups::{GroupAnswer, GroupCommand};
 use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::delete_groups_response::DeletableGroupResult;
@@ -17,7 +19,12 @@ pub(super) fn handle(context: &Context<'_>, request: DeleteGroupsRequest, respon
             results,
         });
     });
+    let mut asked = BTreeSet::new();
     for group_id in request.groups_names {
+        // One answer for each group, also when it was asked twice.
+        if !asked.insert(group_id.clone()) {
+            continue;
+        }
         let command = GroupCommand::DeleteGroup {
             group: group_id.clone(),
         };

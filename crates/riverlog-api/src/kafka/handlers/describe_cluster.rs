@@ -4,7 +4,7 @@ use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::describe_cluster_response::DescribeClusterBroker;
 use riverlog_wire::messages::{DescribeClusterRequest, DescribeClusterResponse};
 
-use super::NO_OPERATIONS;
+use super::operations;
 use crate::kafka::responder::Responder;
 use crate::kafka::session::Context;
 
@@ -53,7 +53,9 @@ pub(super) fn handle(context: &Context<'_>, request: DescribeClusterRequest, res
         cluster_id: image.cluster_id.clone(),
         controller_id: door.node.settings().broker.0,
         brokers: brokers.collect(),
-        cluster_authorized_operations: NO_OPERATIONS,
+        cluster_authorized_operations: operations::on_cluster(
+            request.include_cluster_authorized_operations,
+        ),
         ..DescribeClusterResponse::default()
     });
 }

@@ -99,6 +99,10 @@ fn find(
                 Err(_) => Err(invalid(format!("broker id {name:?} isn't a number"))),
             }
         }
+        configs::GROUP if name.is_empty() => Err(invalid(
+            "a group without a name has no configs; the defaults of all groups are broker configs"
+                .to_owned(),
+        )),
         configs::GROUP => Ok(configs::of_group(door, name)),
         // Log levels and client metrics have no settings here; Kafka's tools take an empty list.
         configs::BROKER_LOGGER | configs::CLIENT_METRICS => Ok(Vec::new()),

@@ -7,13 +7,14 @@ use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
 use riverlog_wire::messages::{DescribeGroupsRequest, DescribeGroupsResponse};
 
-use super::NO_OPERATIONS;
+use super::operations;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
 use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: DescribeGroupsRequest, responder: Responder) {
     let version = context.version;
+    let operations = operations::on_group(version >= 3 && request.include_authorized_operations);
     let mut gather = Gather::new(move |groups| {
         responder.send(&DescribeGroupsResponse {
             throttle_time_ms: 0,
@@ -22,7 +23,7 @@ pub(super) fn handle(context: &Context<'_>, request: DescribeGroupsRequest, resp
     });
     for group in request.groups {
         let name = group.clone();
-        let reply = gather.reply(move |answer| describe(version, name, answer));
+        let reply = gather.reply(move |answer| describe(version, operations, name, answer));
         context.door.node.describe_group(&group, context.now, reply);
     }
     gather.seal();
@@ -30,12 +31,13 @@ pub(super) fn handle(context: &Context<'_>, request: DescribeGroupsRequest, resp
 
 fn describe(
     version: i16,
+    authorized_operations: i32,
     group_id: String,
     answer: Result<Option<GroupDescription>, ErrorCode>,
 ) -> DescribedGroup {
     let empty = DescribedGroup {
         group_id,
-        authorized_operations: NO_OPERATIONS,
+        authorized_operations,
         ..DescribedGroup::default()
     };
     let group = match answer {

@@ -1,4 +1,5 @@
-//! DescribeTopicPartitions v0 (KIP-966): topics in order of name, so many partitions at a time, and where to go on.
+//! DescribeTopicPartitions v0 (KIP-966): topics in order of name, so many partitions at a time, and where to go on. Authorized operations
+//! are told unasked: the request has no flag for them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use riverlog_wire::messages::describe_topic_partitions_response::{
 use riverlog_wire::messages::{DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse};
 use riverlog_wire::{BrokerId, ErrorCode};
 
-use super::NO_OPERATIONS;
+use super::operations;
 use crate::kafka::responder::Responder;
 use crate::kafka::session::Context;
 
@@ -96,7 +97,7 @@ fn describe(
         topic_id: topic.id,
         is_internal: topic.internal,
         partitions: described,
-        topic_authorized_operations: NO_OPERATIONS,
+        topic_authorized_operations: operations::on_topic(true),
     };
     (described, next)
 }
@@ -141,7 +142,7 @@ fn failed(name: String, error_code: ErrorCode) -> DescribeTopicPartitionsRespons
     DescribeTopicPartitionsResponseTopic {
         error_code,
         name: Some(name),
-        topic_authorized_operations: NO_OPERATIONS,
+        topic_authorized_operations: operations::on_topic(true),
         ..DescribeTopicPartitionsResponseTopic::default()
     }
 }

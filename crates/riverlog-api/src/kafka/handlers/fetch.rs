@@ -1,5 +1,5 @@
 //! Fetch v4–v18 (KIP-74, 98, 227, 320, 392, 516, 951). Records go from the cache or the file to the socket as they are stored. Reads from
-//! followers are not served yet; a rack is read and ignored.
+//! followers, and reads by followers, are not served yet; a rack is read and ignored.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub(super) fn handle(context: &Context<'_>, request: FetchRequest, responder: Re
     let max_bytes = size(request.max_bytes).min(door.settings.max_fetch_bytes);
     // More than an answer may hold would never come.
     let min_bytes = size(request.min_bytes).min(max_bytes);
+    // Nothing is replicated yet: who comes as a follower would take unacknowledged records for his own.
+    let is_follower = request.replica_id >= 0 || request.replica_state.replica_id >= 0;
     let ask = ask(version, request);
     let plan = door
         .fetch_sessions
@@ -69,6 +71,13 @@ pub(super) fn handle(context: &Context<'_>, request: FetchRequest, responder: Re
         isolation,
         replica: None,
     };
+    if is_follower {
+        let count = plan.partitions.len();
+        let refused = || refused(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+        let partitions = std::iter::repeat_with(refused).take(count).collect();
+        let answer = FetchAnswer { partitions };
+        return respond(&door, version, isolation, &plan, answer, responder);
+    }
     let node = Arc::clone(&door.node);
     let reply = Reply::new(move |answer: FetchAnswer| {
         respond(&door, version, isolation, &plan, answer, responder)
@@ -266,15 +275,19 @@ fn refuse_zstd(door: &KafkaDoor, plan: &Plan, answer: &mut FetchAnswer) {
     for ((place, _), part) in plan.partitions.iter().zip(&mut answer.partitions) {
         let codec = configs::topic_value(door, &place.name, "compression.type");
         if part.records.len > 0 && codec.as_deref() == Some("zstd") {
-            *part = FetchedPartition {
-                error: ErrorCode::UNSUPPORTED_COMPRESSION_TYPE,
-                high_watermark: Offset(-1),
-                last_stable_offset: Offset(-1),
-                log_start_offset: Offset(-1),
-                records: Slices::default(),
-                aborted: Vec::new(),
-                diverging_epoch: None,
-            };
+            *part = refused(ErrorCode::UNSUPPORTED_COMPRESSION_TYPE);
         }
+    }
+}
+
+fn refused(error: ErrorCode) -> FetchedPartition {
+    FetchedPartition {
+        error,
+        high_watermark: Offset(-1),
+        last_stable_offset: Offset(-1),
+        log_start_offset: Offset(-1),
+        records: Slices::default(),
+        aborted: Vec::new(),
+        diverging_epoch: None,
     }
 }

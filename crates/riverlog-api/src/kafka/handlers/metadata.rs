@@ -17,7 +17,7 @@ use riverlog_wire::messages::{ApiKey, MetadataRequest, MetadataResponse};
 use riverlog_wire::primitives::Writer;
 use riverlog_wire::{ErrorCode, TopicId};
 
-use super::NO_OPERATIONS;
+use super::operations;
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::responder::{Close, Responder};
 use crate::kafka::session::Context;
@@ -25,24 +25,38 @@ use crate::kafka::session::Context;
 /// Topics by id; v10 and v11 have the field and must refuse it.
 const IDS_FROM: i16 = 12;
 
+/// How an answer looks, besides what is in it.
+#[derive(Clone, Copy)]
+struct Show {
+    version: i16,
+    topic_operations: bool,
+    cluster_operations: bool,
+}
+
 pub(super) fn handle(context: &Context<'_>, request: MetadataRequest, responder: Responder) {
     let version = context.version;
+    let show = Show {
+        version,
+        topic_operations: version >= 8 && request.include_topic_authorized_operations,
+        cluster_operations: (8..=10).contains(&version)
+            && request.include_cluster_authorized_operations,
+    };
     let door = Arc::clone(context.door);
     // In v0 no topics at all means all topics.
     let topics = match request.topics {
         Some(topics) if version > 0 || !topics.is_empty() => topics,
-        _ => return send_all(&door, version, responder),
+        _ => return send_all(&door, show, responder),
     };
     let by_id = topics.iter().any(|t| t.topic_id != TopicId::ZERO);
     if by_id && version < IDS_FROM {
-        return responder.send(&refused(&door, topics));
+        return responder.send(&refused(&door, show, topics));
     }
     let missing = missing_names(&door.node.image(), &topics);
     // Before v4 there is no flag, and the node alone decides.
     let may_create =
         door.settings.auto_create_topics && (version < 4 || request.allow_auto_topic_creation);
     if missing.is_empty() || !may_create {
-        return responder.send(&these_topics(&door, version, topics, &Failures::new()));
+        return responder.send(&these_topics(&door, show, topics, &Failures::new()));
     }
     let new_topics = missing.iter().map(|name| NewTopic {
         name: name.clone(),
@@ -60,7 +74,7 @@ pub(super) fn handle(context: &Context<'_>, request: MetadataRequest, responder:
         let failures = missing.into_iter().zip(results);
         let failures = failures.map(|(name, r)| (name, r.error)).collect();
         // Another client may have been first: where the topic is there, the image tells, and no failure counts.
-        responder.send(&these_topics(&door, version, topics, &failures));
+        responder.send(&these_topics(&door, show, topics, &failures));
     });
     context.door.node.admin(command, context.now, reply);
 }
@@ -69,12 +83,13 @@ pub(super) fn handle(context: &Context<'_>, request: MetadataRequest, responder:
 type Failures = BTreeMap<String, ErrorCode>;
 
 /// Sends all topics, encoded once for all who ask.
-fn send_all(door: &KafkaDoor, version: i16, responder: Responder) {
-    let image = door.node.image();
-    let body = door.metadata.body(&image, version, || {
+fn send_all(door: &KafkaDoor, show: Show, responder: Responder) {
+    let (image, version) = (door.node.image(), show.version);
+    let kind = (version, show.topic_operations, show.cluster_operations);
+    let body = door.metadata.body(&image, kind, || {
         let mut body = Vec::new();
         let mut w = Writer::new(&mut body);
-        all_topics(door, &image, version).encode(&mut w, version);
+        all_topics(door, &image, show).encode(&mut w, version);
         w.finish().map(|_| Bytes::from(body))
     });
     match body {
@@ -97,45 +112,48 @@ fn missing_names(image: &MetadataImage, topics: &[MetadataRequestTopic]) -> BTre
         .collect()
 }
 
-fn all_topics(door: &KafkaDoor, image: &MetadataImage, version: i16) -> MetadataResponse {
+fn all_topics(door: &KafkaDoor, image: &MetadataImage, show: Show) -> MetadataResponse {
     let mut topics: Vec<&Arc<TopicImage>> = image.topics.values().collect();
     topics.sort_by(|a, b| a.name.cmp(&b.name));
     let topics = topics
         .into_iter()
-        .map(|topic| describe(version, topic))
+        .map(|topic| describe(show, topic))
         .collect();
-    frame(door, image, topics)
+    frame(door, image, show, topics)
 }
 
 fn these_topics(
     door: &KafkaDoor,
-    version: i16,
+    show: Show,
     asked: Vec<MetadataRequestTopic>,
     failures: &Failures,
 ) -> MetadataResponse {
     let image = door.node.image();
+    // One answer for each topic, also when it was asked twice.
+    let mut told = BTreeSet::new();
     let topics = asked
         .into_iter()
-        .map(|ask| find(&image, version, ask, failures))
+        .filter(|ask| told.insert((ask.topic_id, ask.name.clone())))
+        .map(|ask| find(&image, show, ask, failures))
         .collect();
-    frame(door, &image, topics)
+    frame(door, &image, show, topics)
 }
 
 fn find(
     image: &MetadataImage,
-    version: i16,
+    show: Show,
     asked: MetadataRequestTopic,
     failures: &Failures,
 ) -> MetadataResponseTopic {
     if asked.topic_id != TopicId::ZERO {
         return match image.topics.get(&asked.topic_id) {
-            Some(topic) => describe(version, topic),
-            None => failed(version, None, asked.topic_id, ErrorCode::UNKNOWN_TOPIC_ID),
+            Some(topic) => describe(show, topic),
+            None => failed(show, None, asked.topic_id, ErrorCode::UNKNOWN_TOPIC_ID),
         };
     }
     let name = asked.name.unwrap_or_default();
     if let Some(topic) = image.topic(&name) {
-        return describe(version, topic);
+        return describe(show, topic);
     }
     let error = match failures.get(&name) {
         // It was made and is gone again, or is being made: worth another try.
@@ -146,39 +164,40 @@ fn find(
         None if check_topic_name(&name).is_err() => ErrorCode::INVALID_TOPIC_EXCEPTION,
         None => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
     };
-    failed(version, Some(name), TopicId::ZERO, error)
+    failed(show, Some(name), TopicId::ZERO, error)
 }
 
 /// v10 and v11 with topic ids: refused as a whole, each topic by itself.
-fn refused(door: &KafkaDoor, asked: Vec<MetadataRequestTopic>) -> MetadataResponse {
+fn refused(door: &KafkaDoor, show: Show, asked: Vec<MetadataRequestTopic>) -> MetadataResponse {
     let refuse = |t: MetadataRequestTopic| {
         let name = Some(t.name.unwrap_or_default());
-        failed(0, name, t.topic_id, ErrorCode::INVALID_REQUEST)
+        failed(show, name, t.topic_id, ErrorCode::INVALID_REQUEST)
     };
     let topics = asked.into_iter().map(refuse).collect();
-    frame(door, &door.node.image(), topics)
+    frame(door, &door.node.image(), show, topics)
 }
 
 fn failed(
-    version: i16,
+    show: Show,
     name: Option<String>,
     topic_id: TopicId,
     error_code: ErrorCode,
 ) -> MetadataResponseTopic {
     MetadataResponseTopic {
         error_code,
-        name: if version >= IDS_FROM {
+        name: if show.version >= IDS_FROM {
             name
         } else {
             Some(name.unwrap_or_default())
         },
         topic_id,
-        topic_authorized_operations: NO_OPERATIONS,
+        topic_authorized_operations: operations::on_topic(show.topic_operations),
         ..MetadataResponseTopic::default()
     }
 }
 
-fn describe(version: i16, topic: &TopicImage) -> MetadataResponseTopic {
+fn describe(show: Show, topic: &TopicImage) -> MetadataResponseTopic {
+    let version = show.version;
     let ids = |brokers: &[riverlog_wire::BrokerId]| brokers.iter().map(|b| b.0).collect();
     let partitions = (0..)
         .zip(&topic.partitions)
@@ -208,13 +227,14 @@ fn describe(version: i16, topic: &TopicImage) -> MetadataResponseTopic {
         },
         is_internal: version >= 1 && topic.internal,
         partitions: partitions.collect(),
-        topic_authorized_operations: NO_OPERATIONS,
+        topic_authorized_operations: operations::on_topic(show.topic_operations),
     }
 }
 
 fn frame(
     door: &KafkaDoor,
     image: &MetadataImage,
+    show: Show,
     topics: Vec<MetadataResponseTopic>,
 ) -> MetadataResponse {
     let brokers = image
@@ -235,7 +255,7 @@ fn frame(
         cluster_id: Some(image.cluster_id.clone()),
         controller_id: door.node.settings().broker.0,
         topics,
-        cluster_authorized_operations: NO_OPERATIONS,
+        cluster_authorized_operations: operations::on_cluster(show.cluster_operations),
         ..MetadataResponse::default()
     }
 }

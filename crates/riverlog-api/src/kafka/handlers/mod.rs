@@ -34,6 +34,7 @@ mod offset_commit;
 mod offset_delete;
 mod offset_fetch;
 mod offset_for_leader_epoch;
+mod operations;
 mod produce;
 mod sasl_handshake;
 mod sync_group;
@@ -51,9 +52,6 @@ use riverlog_wire::{ErrorCode, TopicId};
 
 use super::responder::{Close, Responder};
 use super::session::Context;
-
-/// What a field of authorized operations says when nobody asked.
-const NO_OPERATIONS: i32 = i32::MIN;
 
 /// Every API that is served, in one place: what isn't here isn't advertised, and a request for it ends the connection.
 macro_rules! served {
@@ -195,10 +193,18 @@ fn results(answer: Result<AdminAnswer, ErrorCode>, count: usize) -> Vec<AdminRes
         Ok(_) => ErrorCode::UNKNOWN_SERVER_ERROR,
         Err(error) => error,
     };
-    let failed = AdminResult {
+    vec![failed(error); count]
+}
+
+fn failed(error: ErrorCode) -> AdminResult {
+    AdminResult {
         error,
         message: Some(error.message().to_owned()),
         topic: None,
-    };
-    vec![failed; count]
+    }
+}
+
+/// The result of something that the answer to its command doesn't mention.
+fn lost() -> AdminResult {
+    failed(ErrorCode::UNKNOWN_SERVER_ERROR)
 }

@@ -205,9 +205,19 @@ fn check(
     Ok(())
 }
 
+/// Bytes that were damaged on the way can be sent again; a batch that was made wrong can't.
 fn code_of(error: &ProduceError) -> ErrorCode {
     match error {
-        ProduceError::Batch(BatchError::Crc { .. }) => ErrorCode::CORRUPT_MESSAGE,
+        // The CRC doesn't cover magic and length, so what can't be is taken for damage there too; formats 0 and 1 are old, not damaged.
+        ProduceError::Batch(
+            BatchError::Crc { .. }
+            | BatchError::Field {
+                field: "length", ..
+            },
+        ) => ErrorCode::CORRUPT_MESSAGE,
+        ProduceError::Batch(BatchError::Magic(magic)) if !(0..=1).contains(magic) => {
+            ErrorCode::CORRUPT_MESSAGE
+        }
         _ => ErrorCode::INVALID_RECORD,
     }
 }

@@ -11,6 +11,13 @@ use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: SyncGroupRequest, responder: Responder) {
     let version = context.version;
+    if version >= 5 && (request.protocol_type.is_none() || request.protocol_name.is_none()) {
+        // KIP-559: from here on a member says what it believes to be part of.
+        return responder.send(&SyncGroupResponse {
+            error_code: ErrorCode::INCONSISTENT_GROUP_PROTOCOL,
+            ..SyncGroupResponse::default()
+        });
+    }
     let sync = Sync {
         group: request.group_id,
         generation: Generation(request.generation_id),
