@@ -245,7 +245,7 @@ impl Classic {
     pub(super) fn loaded(&mut self, now: Now) {
         for member in self.members.values_mut() {
             let member = Arc::make_mut(member);
-            member.session_until = now.mono + member.session_timeout;
+            member.session_until = now.mono.saturating_add(member.session_timeout);
         }
     }
 
@@ -286,7 +286,7 @@ impl Classic {
             } else if generation != self.generation {
                 Err(ErrorCode::ILLEGAL_GENERATION)
             } else {
-                Ok(now.mono + member.session_timeout)
+                Ok(now.mono.saturating_add(member.session_timeout))
             }
         });
         match (checked, self.state) {
@@ -316,7 +316,7 @@ impl Classic {
         }
         match self.state {
             State::Completing { .. } => Err(ErrorCode::REBALANCE_IN_PROGRESS),
-            _ => Ok(Some(now.mono + known.session_timeout)),
+            _ => Ok(Some(now.mono.saturating_add(known.session_timeout))),
         }
     }
 

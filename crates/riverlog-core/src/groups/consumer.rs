@@ -203,7 +203,7 @@ impl Consumer {
                 if let Some(instance) = &value.instance {
                     self.instances.insert(instance.as_str().into(), id.clone());
                 }
-                let until = now.mono + settings.consumer_session_timeout;
+                let until = now.mono.saturating_add(settings.consumer_session_timeout);
                 self.sessions.entry(id).or_insert(until);
                 self.change(member, at, |m| m.value = Some(value.clone()));
                 Some(until)
@@ -257,8 +257,9 @@ impl Consumer {
             self.revocations.remove(&id);
         } else if before.current.revoking != current.revoking {
             let timeout = before.rebalance_timeout();
-            deadline = Some(now.mono + timeout);
-            self.revocations.insert(id.clone(), now.mono + timeout);
+            deadline = Some(now.mono.saturating_add(timeout));
+            self.revocations
+                .insert(id.clone(), now.mono.saturating_add(timeout));
         }
         self.change(&id, at, |m| m.current = current);
         deadline
@@ -298,13 +299,13 @@ impl Consumer {
         for id in halves {
             self.forget(&id);
         }
-        let until = now.mono + settings.consumer_session_timeout;
+        let until = now.mono.saturating_add(settings.consumer_session_timeout);
         self.sessions = self.members.keys().map(|id| (id.clone(), until)).collect();
         self.revocations = self
             .members
             .iter()
             .filter(|(_, m)| m.current.state == State::Revoking)
-            .map(|(id, m)| (id.clone(), now.mono + m.rebalance_timeout()))
+            .map(|(id, m)| (id.clone(), now.mono.saturating_add(m.rebalance_timeout())))
             .collect();
     }
 
@@ -427,28 +428,31 @@ impl Consumer {
 
     /// What each member shall hold, by the assignor.
     fn desired(&self, topics: &dyn Topics) -> Vec<(Arc<str>, BTreeSet<Part>)> {
-        let names: Vec<String> = self.subscribed(topics).into_iter().collect();
-        let known: Vec<Topic> = names
-            .iter()
-            .map(|name| {
-                let (id, partitions) = topics.by_name(name).unwrap_or((TopicId::ZERO, 0));
-                Topic { id, partitions }
-            })
-            .collect();
+        // By name; two names may stand for one topic.
+        let mut names: BTreeMap<String, usize> = BTreeMap::new();
+        let mut known: Vec<Topic> = Vec::new();
+        let mut by_id: BTreeMap<TopicId, usize> = BTreeMap::new();
+        for name in self.subscribed(topics) {
+            if let Some((id, partitions)) = topics.by_name(&name) {
+                let t = *by_id.entry(id).or_insert_with(|| {
+                    known.push(Topic { id, partitions });
+                    known.len() - 1
+                });
+                names.insert(name, t);
+            }
+        }
         let mut by_pattern: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         let mut subscribers = Vec::with_capacity(self.members.len());
         for (id, member) in &self.members {
             let Some(value) = &member.value else { continue };
-            let mut wanted: BTreeSet<usize> = value
-                .topics
-                .iter()
-                .filter_map(|topic| names.binary_search(topic).ok())
-                .collect();
+            let by_name = value.topics.iter().filter_map(|topic| names.get(topic));
+            let mut wanted: BTreeSet<usize> = by_name.copied().collect();
             if let Some(text) = value.pattern.as_deref() {
                 let matching = by_pattern.entry(text).or_insert_with(|| {
                     let pattern = Pattern::new(text);
                     let matches = |name: &str| pattern.as_ref().is_some_and(|p| p.matches(name));
-                    (0..names.len()).filter(|t| matches(&names[*t])).collect()
+                    let matching = names.iter().filter(|(name, _)| matches(name));
+                    matching.map(|(_, t)| *t).collect()
                 });
                 wanted.extend(matching.iter().copied());
             }

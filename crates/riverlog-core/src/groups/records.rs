@@ -22,7 +22,7 @@ use riverlog_wire::{LeaderEpoch, Offset, TopicId};
 use super::StoredRecord;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 /// One record, key and value. `value: None` is a tombstone.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -141,7 +141,7 @@ impl GroupShard {
     /// All records have been applied: members get a fresh session from `now` on.
     pub fn loaded(&mut self, now: Now) {
         self.loading = false;
-        self.expiry_at = now.mono + upkeep::FIRST_EXPIRY;
+        self.expiry_at = now.mono.saturating_add(upkeep::FIRST_EXPIRY);
         for group in self.groups.values_mut() {
             match &mut group.kind {
                 Kind::Classic(classic) => classic.loaded(now),

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use riverlog_wire::ErrorCode;
+use riverlog_wire::primitives::MAX_STRING_LEN;
 
 use super::{Classic, Context, Gathering, MAX_PENDING, Member, NEW_MEMBER_TIMEOUT, State};
-use crate::groups::{GroupAnswer, Join, JoinAnswer, Token};
+use crate::groups::{GroupAnswer, GroupSettings, Join, JoinAnswer, Token};
 
 impl Classic {
     /// What a join is refused for, whatever the group.
     pub(in crate::groups) fn check_join(
         join: &Join,
-        settings: &crate::groups::GroupSettings,
+        settings: &GroupSettings,
     ) -> Result<(), ErrorCode> {
         if join.group.is_empty() {
             return Err(ErrorCode::INVALID_GROUP_ID);
@@ -22,6 +23,14 @@ impl Classic {
         let allowed = settings.min_session_timeout..=settings.max_session_timeout;
         if !allowed.contains(&join.session_timeout) {
             return Err(ErrorCode::INVALID_SESSION_TIMEOUT);
+        }
+        // What can't be stored must not come in: it would fail when the generation is written. An id is longer by a UUID.
+        let mut stored = vec![&join.member, &join.client_id, &join.client_host];
+        stored.push(&join.protocol_type);
+        stored.extend(&join.instance);
+        stored.extend(join.protocols.iter().map(|(name, _)| name));
+        if stored.iter().any(|text| text.len() > MAX_STRING_LEN - 40) {
+            return Err(ErrorCode::INVALID_REQUEST);
         }
         Ok(())
     }
@@ -82,7 +91,7 @@ impl Classic {
                     return refuse(token, &join, ErrorCode::COORDINATOR_NOT_AVAILABLE, cx);
                 }
                 self.pending
-                    .insert(id.clone(), cx.now.mono + join.session_timeout);
+                    .insert(id.clone(), cx.now.mono.saturating_add(join.session_timeout));
                 let again = JoinAnswer {
                     member: id.to_string(),
                     ..refused(&join, ErrorCode::MEMBER_ID_REQUIRED)
@@ -137,7 +146,7 @@ impl Classic {
         let member = Member {
             instance,
             new: true,
-            session_until: cx.now.mono + NEW_MEMBER_TIMEOUT,
+            session_until: cx.now.mono.saturating_add(NEW_MEMBER_TIMEOUT),
             ..Member::default()
         };
         self.members.insert(id.clone(), Arc::new(member));
@@ -183,7 +192,7 @@ impl Classic {
         {
             let member = Arc::make_mut(&mut member);
             fence(old, member, ErrorCode::FENCED_INSTANCE_ID, cx);
-            member.session_until = cx.now.mono + join.session_timeout;
+            member.session_until = cx.now.mono.saturating_add(join.session_timeout);
             if let Some(instance) = &member.instance {
                 self.instances.insert(instance.clone(), id.clone());
             }
@@ -228,7 +237,7 @@ impl Classic {
         if self.is_empty() && !delay.is_zero() {
             // Members of a group that starts come one after the other: one rebalance for all of them.
             self.state = State::Preparing {
-                deadline: cx.now.mono + delay,
+                deadline: cx.now.mono.saturating_add(delay),
                 gathering: Some(Gathering {
                     remaining: patience.saturating_sub(delay),
                     joined: false,
@@ -237,7 +246,7 @@ impl Classic {
             return;
         }
         self.state = State::Preparing {
-            deadline: cx.now.mono + patience,
+            deadline: cx.now.mono.saturating_add(patience),
             gathering: None,
         };
         self.complete_if_all_joined(cx);
@@ -279,7 +288,10 @@ impl Classic {
         let Some(first) = first.map(|(id, _)| id.clone()) else {
             // Only static members are left, and none of them is back: wait until one is, or their sessions end.
             self.state = State::Preparing {
-                deadline: cx.now.mono + self.patience().max(Duration::from_secs(1)),
+                deadline: cx
+                    .now
+                    .mono
+                    .saturating_add(self.patience().max(Duration::from_secs(1))),
                 gathering: None,
             };
             return;
@@ -295,7 +307,7 @@ impl Classic {
         self.generation = self.generation.checked_add(1).unwrap_or(1);
         self.protocol = self.choose();
         self.state = State::Completing {
-            sync_by: cx.now.mono + self.patience(),
+            sync_by: cx.now.mono.saturating_add(self.patience()),
         };
         let ids: Vec<Arc<str>> = self.members.keys().cloned().collect();
         for id in ids {
@@ -311,7 +323,7 @@ impl Classic {
                 continue;
             };
             member.synced = false;
-            member.session_until = cx.now.mono + member.session_timeout;
+            member.session_until = cx.now.mono.saturating_add(member.session_timeout);
             self.answer_join(&id, token, leads, false, cx);
         }
     }

@@ -71,7 +71,7 @@ impl Classic {
             let member = Arc::make_mut(member);
             member.assignment = assignments.remove(&**id).unwrap_or_default();
             if let Some(token) = member.sync.take() {
-                member.session_until = cx.now.mono + member.session_timeout;
+                member.session_until = cx.now.mono.saturating_add(member.session_timeout);
                 let answer = GroupAnswer::Sync {
                     error: ErrorCode::NONE,
                     protocol_type: Some(protocol_type.clone()),
@@ -100,7 +100,7 @@ impl Classic {
                 continue;
             }
             let member = Arc::make_mut(member);
-            member.session_until = cx.now.mono + member.session_timeout;
+            member.session_until = cx.now.mono.saturating_add(member.session_timeout);
             if let Some(token) = member.sync.take() {
                 cx.answer(token, refused(ErrorCode::REBALANCE_IN_PROGRESS));
             }

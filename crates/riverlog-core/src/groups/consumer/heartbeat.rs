@@ -194,7 +194,10 @@ impl Heartbeat<'_> {
         out.soft(SoftChange::Session {
             group: request.group.as_str().into(),
             member: id.clone(),
-            until: self.now.mono + self.settings.consumer_session_timeout,
+            until: self
+                .now
+                .mono
+                .saturating_add(self.settings.consumer_session_timeout),
             synced: false,
         });
 

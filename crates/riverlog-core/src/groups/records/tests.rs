@@ -425,7 +425,7 @@ fn member_value() -> impl Strategy<Value = ConsumerMemberValue> {
         })
 }
 
-fn record() -> impl Strategy<Value = Record> {
+pub(in crate::groups) fn record() -> impl Strategy<Value = Record> {
     let ids = || (text(), text());
     prop_oneof![
         (ids(), any::<i32>(), maybe(offset_value())).prop_map(

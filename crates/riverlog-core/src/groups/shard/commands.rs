@@ -264,7 +264,13 @@ impl GroupShard {
         match checked {
             Err(error) => out.answer(token, after, classic::refused_sync(error)),
             Ok(Synced::Now(answer, until)) => {
-                renew(&sync.group, &sync.member, Some(now.mono + until), true, out);
+                renew(
+                    &sync.group,
+                    &sync.member,
+                    Some(now.mono.saturating_add(until)),
+                    true,
+                    out,
+                );
                 out.answer(token, after, answer);
             }
             Ok(Synced::Changes) => {
@@ -287,7 +293,7 @@ impl GroupShard {
     ) {
         let after = self.read_at(group);
         if group.is_empty() {
-            let answer = GroupAnswer::Leave(ErrorCode::INVALID_GROUP_ID, Vec::new());
+            let answer = Shape::Leave(members.len()).refuse(ErrorCode::INVALID_GROUP_ID);
             return out.answer(token, after, answer);
         }
         let mut errors = vec![ErrorCode::UNKNOWN_MEMBER_ID; members.len()];
@@ -402,7 +408,7 @@ enum Shape {
     Join(String),
     Sync,
     Error,
-    Leave,
+    Leave(usize),
     ConsumerHeartbeat(String),
     Partitions(usize),
 }
@@ -413,7 +419,7 @@ impl Shape {
             GroupCommand::Join(join) => Shape::Join(join.member.clone()),
             GroupCommand::Sync(_) => Shape::Sync,
             GroupCommand::Heartbeat { .. } | GroupCommand::DeleteGroup { .. } => Shape::Error,
-            GroupCommand::Leave { .. } => Shape::Leave,
+            GroupCommand::Leave { members, .. } => Shape::Leave(members.len()),
             GroupCommand::ConsumerHeartbeat(h) => Shape::ConsumerHeartbeat(h.member.clone()),
             GroupCommand::Commit { offsets, .. } => Shape::Partitions(offsets.len()),
             GroupCommand::DeleteOffsets { partitions, .. } => Shape::Partitions(partitions.len()),
@@ -431,7 +437,7 @@ impl Shape {
             }
             Shape::Sync => classic::refused_sync(error),
             Shape::Error => GroupAnswer::Error(error),
-            Shape::Leave => GroupAnswer::Leave(error, Vec::new()),
+            Shape::Leave(count) => GroupAnswer::Leave(error, vec![error; count]),
             Shape::ConsumerHeartbeat(member) => {
                 GroupAnswer::ConsumerHeartbeat(refused_heartbeat(error, member))
             }

@@ -126,7 +126,7 @@ impl GroupShard {
         out.soft(SoftChange::ExpiryWalk {
             at: match next {
                 Some(_) => now.mono,
-                None => now.mono + EXPIRY_INTERVAL,
+                None => now.mono.saturating_add(EXPIRY_INTERVAL),
             },
             from: next,
         });

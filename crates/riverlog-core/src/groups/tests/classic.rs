@@ -506,7 +506,7 @@ fn members_leave_one_by_one_or_many_at_once() {
             op: leave members=a group=none
               op: NONE [UNKNOWN_MEMBER_ID]
             op: leave members=a group=''
-              op: INVALID_GROUP_ID []
+              op: INVALID_GROUP_ID [INVALID_GROUP_ID]
         "#]],
     );
 }
