@@ -8,6 +8,7 @@ mod consumer;
 mod load;
 mod offsets;
 mod random;
+mod subscriptions;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -586,7 +587,8 @@ impl Story {
                         () => client.epoch,
                     }),
                     instance,
-                    rebalance_timeout: joins.then_some(Duration::from_secs(60)),
+                    rebalance_timeout: (joins || args.has("timeout"))
+                        .then_some(Duration::from_secs(60)),
                     subscribed_topics: args.get("reads").map(|t| {
                         t.split(',')
                             .filter(|t| *t != "none")

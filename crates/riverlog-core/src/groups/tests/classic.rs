@@ -848,3 +848,55 @@ fn a_newcomer_whose_client_may_be_gone_does_not_wait_for_ever() {
         "#]],
     );
 }
+
+#[test]
+fn who_fetched_its_assignment_late_but_in_time_stays() {
+    check_with(
+        at_once(),
+        "
+        .a: join old rebalance=20s session=30s
+        .a: sync assign=a=x
+        .b: join old rebalance=20s session=30s
+        .a: join rebalance=20s session=30s
+        a: sync assign=a=x,b=y
+        wait 19s
+        b: sync
+        .a: heartbeat
+        wait 2s
+        b: heartbeat
+        ",
+        expect![[r#"
+            a: sync assign=a=x,b=y
+              + g generation 2 range leader a-1 [a-1=x b-3=y]
+              a: synced "x"
+            wait 19s
+            b: sync
+              b: synced "y"
+            wait 2s
+            b: heartbeat
+              b: NONE
+        "#]],
+    );
+}
+
+#[test]
+fn an_id_that_was_handed_out_can_be_given_back() {
+    check_with(
+        at_once(),
+        "
+        .a: join old
+        .a: sync assign=a=x
+        b: join
+        a: join
+        b: leave
+        ",
+        expect![[r#"
+            b: join
+              b: MEMBER_ID_REQUIRED b-3
+            a: join
+            b: leave
+              a: joined as a-1 generation 2 range leader a-1 of [a-1]
+              b: NONE [NONE]
+        "#]],
+    );
+}
