@@ -138,6 +138,7 @@ impl Log {
             if before.state().made {
                 log.doomed.push(before);
             }
+            log.make = None;
             log.segments = Arc::new(Vec::new());
             log.push_segment(Arc::new(Segment::new(key, log.dir.clone(), base)));
             log.needs_cut = false;

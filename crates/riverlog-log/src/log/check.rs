@@ -125,6 +125,8 @@ pub struct Summary {
     pub since_index: u32,
     /// Timestamp of the last entry of the time index; −1 when there is none.
     pub last_time: i64,
+    /// Offsets are missing between batches.
+    pub gaps: bool,
     /// Producers known at `next`; 0: there is no producer snapshot to look for.
     pub producers: u32,
 }
@@ -150,6 +152,7 @@ impl Summary {
         out.extend(self.since_index.to_be_bytes());
         out.extend(self.producers.to_be_bytes());
         out.extend(self.last_time.to_be_bytes());
+        out.extend(u32::from(self.gaps).to_be_bytes());
         out.resize(SUMMARY_LEN - 4, 0);
         out.extend(summary_crc(seed, &out).to_be_bytes());
         let mut fixed = [0; SUMMARY_LEN];
@@ -177,6 +180,7 @@ impl Summary {
             since_index: get_u32(body, 84)?,
             producers: get_u32(body, 88)?,
             last_time: get_i64(body, 92)?,
+            gaps: get_u32(body, 100)? != 0,
         })
     }
 }
@@ -284,6 +288,7 @@ mod tests {
             since_index: 7,
             producers: 8,
             last_time: 9,
+            gaps: true,
         }
     }
 

@@ -51,6 +51,8 @@ pub(super) struct Facts {
     pub(super) time_crc: Crc,
     pub(super) last_time: i64,
     pub(super) since_index: u32,
+    /// Offsets are missing between batches: compaction and erasure do that, appends don't.
+    pub(super) gaps: bool,
 }
 
 /// Index entries that a batch brings.
@@ -77,6 +79,7 @@ impl Facts {
             time_crc: Crc::default(),
             last_time: -1,
             since_index: 0,
+            gaps: false,
         }
     }
 
@@ -87,6 +90,7 @@ impl Facts {
     /// Adds the batch that follows, in a segment that begins at `base`. Index entries come where Kafka writes them: before
     /// a batch, once more than `interval` bytes lie between.
     pub(super) fn add(&mut self, base: Offset, batch: &BatchInfo, interval: u32) -> Marks {
+        self.gaps |= batch.base != self.next;
         if self.is_empty() {
             self.first_timestamp = batch.max_timestamp;
             self.first_epoch = batch.epoch;
@@ -163,6 +167,7 @@ impl Facts {
             tail_crc,
             since_index: self.since_index,
             last_time: self.last_time,
+            gaps: self.gaps,
             producers,
         }
     }
@@ -183,6 +188,7 @@ impl Facts {
             time_crc: Crc::resume(summary.time.1),
             last_time: summary.last_time,
             since_index: summary.since_index,
+            gaps: summary.gaps,
         }
     }
 }

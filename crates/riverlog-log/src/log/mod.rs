@@ -8,7 +8,7 @@
 //! | `upkeep`, `retain` | syncs, snapshots, removal of what is too old |
 //! | `truncate` | cutting the tail |
 //! | `load`, `recover`, `scan` | what the folder holds, after a clean stop and after a crash |
-//! | `segment`, `facts`, `check`, `index`, `epochs`, `producers`, `snapshot` | the parts |
+//! | `segment`, `side`, `facts`, `check`, `index`, `epochs`, `producers`, `snapshot` | the parts |
 //!
 //! The files are described in `docs/format/segment.md`.
 
@@ -28,6 +28,7 @@ mod recover;
 mod retain;
 mod scan;
 mod segment;
+mod side;
 mod snapshot;
 mod tail;
 mod time;

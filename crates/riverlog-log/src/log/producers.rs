@@ -268,6 +268,15 @@ impl Producers {
         before - self.map.len()
     }
 
+    /// Corrects when producers were last heard of.
+    pub(super) fn set_seen(&mut self, seen: &[(ProducerId, Seen)]) {
+        for (id, seen) in seen {
+            if let Some(known) = self.map.get_mut(id) {
+                known.seen = *seen;
+            }
+        }
+    }
+
     pub(super) fn summaries(&self) -> Vec<ProducerSummary> {
         self.iter()
             .map(|(id, p)| ProducerSummary {

@@ -189,6 +189,7 @@ pub(super) struct SegmentReader<'a> {
     /// Bytes of the segment, and the offset after its last record.
     pub(super) size: u64,
     pub(super) next: Offset,
+    gaps: bool,
 }
 
 /// Where an answer lies.
@@ -201,8 +202,8 @@ struct Found {
 /// How a walk ended.
 enum Walked {
     Found(Found),
-    /// Nothing at or after the asked offset, and before the bound.
-    Nothing,
+    /// Nothing at or after the asked offset, and before the bound, in the bytes up to a position.
+    Nothing(u64),
     /// What lies at a position can't be read.
     Trouble {
         at: u64,
@@ -229,6 +230,7 @@ impl<'a> SegmentReader<'a> {
             file,
             size: facts.size,
             next: facts.next,
+            gaps: facts.gaps,
         })
     }
 
@@ -267,7 +269,14 @@ impl<'a> SegmentReader<'a> {
             )?;
             let known = damage.len();
             match walked {
-                Walked::Nothing => return Ok(None),
+                Walked::Nothing(end) => {
+                    // Only if what was passed over says so rightly.
+                    let new = damage_between(self, file, start, end)?;
+                    merge(&mut damage, new);
+                    if damage.len() == known {
+                        return Ok(None);
+                    }
+                }
                 Walked::Found(found) => {
                     let new = damage_between(self, file, start, found.end)?;
                     merge(&mut damage, new);
@@ -289,7 +298,12 @@ impl<'a> SegmentReader<'a> {
                     if let Some(hit) = damage.iter().find(|d| d.at.start == at) {
                         return Err(self.damaged(hit.offsets.start, hit.offsets.end, &hit.reason));
                     }
-                    merge(&mut damage, damage_at(self, file, at)?);
+                    // A header that lies leads astray until it doesn't: the fault may be anywhere on the way.
+                    let way = damage_between(self, file, start, (at + 1).min(self.size))?;
+                    merge(&mut damage, way);
+                    if damage.len() == known {
+                        merge(&mut damage, damage_at(self, file, at)?);
+                    }
                     if damage.len() == known {
                         return Err(self.damaged(offset, self.next, &reason));
                     }
@@ -338,7 +352,15 @@ impl<'a> SegmentReader<'a> {
         let Ok(at) = u64::try_from(position) else {
             return Ok(None);
         };
-        let mut walker = self.walker(file, at, self.segment.base);
+        // Which offset lies there is the question.
+        let mut walker = Walker::new(
+            self.segment,
+            file.clone(),
+            at,
+            self.size,
+            self.segment.base,
+            true,
+        );
         Ok(match walker.look(riverlog_wire::batch::HEADER_LEN)? {
             Step::Batch { header, .. } if header.last_offset() == last => Some(header),
             _ => None,
@@ -346,7 +368,14 @@ impl<'a> SegmentReader<'a> {
     }
 
     pub(super) fn walker(&self, file: &Arc<dyn DiskFile>, at: u64, expected: Offset) -> Walker {
-        Walker::new(self.segment, file.clone(), at, self.size, expected, true)
+        Walker::new(
+            self.segment,
+            file.clone(),
+            at,
+            self.size,
+            expected,
+            self.gaps,
+        )
     }
 
     /// Walks headers from `start` to where the answer begins and on to where it ends, around known damage.
@@ -396,7 +425,7 @@ impl<'a> SegmentReader<'a> {
                             offset: expected,
                             reason: "the end of the segment is missing".to_owned(),
                         },
-                        None => Walked::Nothing,
+                        None => Walked::Nothing(walker.at),
                     });
                 }
             };
@@ -405,7 +434,7 @@ impl<'a> SegmentReader<'a> {
                 continue;
             }
             match &mut found {
-                None if header.base_offset >= until => return Ok(Walked::Nothing),
+                None if header.base_offset >= until => return Ok(Walked::Nothing(walker.at)),
                 None => {
                     let mut first = Found {
                         at,
@@ -431,7 +460,7 @@ impl<'a> SegmentReader<'a> {
         }
         Ok(match found {
             Some(found) => Walked::Found(found),
-            None => Walked::Nothing,
+            None => Walked::Nothing(walker.at),
         })
     }
 

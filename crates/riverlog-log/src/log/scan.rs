@@ -177,8 +177,9 @@ impl Walker {
                 None => at += places as u64,
                 Some(i) => {
                     at += i as u64;
-                    if self.sound_at(at)? {
+                    if let Some(base) = self.sound_at(at)? {
                         self.at = at;
+                        self.expected = base;
                         return Ok(true);
                     }
                     at += 1;
@@ -188,33 +189,30 @@ impl Walker {
         Ok(false)
     }
 
-    /// Whether a sound batch that may follow begins at `at`, with another one (or the end) right behind it: bytes inside
-    /// a record can look like a batch.
-    fn sound_at(&mut self, at: u64) -> Result<bool, DiskError> {
+    /// The offset of a sound batch that may follow, if one begins at `at` with another one (or the end) right behind it:
+    /// bytes inside a record can look like a batch.
+    fn sound_at(&mut self, at: u64) -> Result<Option<Offset>, DiskError> {
         let (base, end, expected) = (self.base, self.end, self.expected);
         let plausible = |header: &BatchHeader, at: u64, expected: Offset| {
             implausible(header, base, end - at).is_none() && header.base_offset >= expected
         };
         let Ok(header) = BatchHeader::parse(self.bytes(at, HEADER_LEN, GULP)?) else {
-            return Ok(false);
+            return Ok(None);
         };
         if !plausible(&header, at, expected) {
-            return Ok(false);
+            return Ok(None);
         }
         let bytes = self.bytes(at, header.size(), GULP)?;
         if bytes.len() < header.size() || (Batch { header, bytes }).check_crc().is_err() {
-            return Ok(false);
+            return Ok(None);
         }
         let behind = at + header.size() as u64;
-        if behind == end {
-            return Ok(true);
-        }
-        Ok(
-            match BatchHeader::parse(self.bytes(behind, HEADER_LEN, GULP)?) {
+        let goes_on = behind == end
+            || match BatchHeader::parse(self.bytes(behind, HEADER_LEN, GULP)?) {
                 Ok(next) => plausible(&next, behind, header.next_offset()),
                 Err(_) => false,
-            },
-        )
+            };
+        Ok(goes_on.then_some(header.base_offset))
     }
 }
 
@@ -316,6 +314,7 @@ pub(super) fn scan(
                 let skipped = walker.at - at;
                 rebuilt.block.skip(skipped, &mut rebuilt.blocks);
                 rebuilt.facts.size += skipped;
+                rebuilt.facts.next = walker.expected;
                 rebuilt.own_from = if rules.crc { walker.at } else { u64::MAX };
             }
         }

@@ -1,5 +1,12 @@
 //! Stories of one log.
 
 mod basic;
+mod damage;
+mod faults;
+mod hostile;
 mod model;
+mod producers;
+mod retention;
 mod support;
+mod tails;
+mod times;

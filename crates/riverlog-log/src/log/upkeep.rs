@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use riverlog_wire::Offset;
+use riverlog_wire::{Offset, ProducerId};
 
 use super::Log;
 use super::epochs::encode_epochs;
 use super::load::{EPOCHS_FILE, Loaded, producers_at, snapshot_path};
+use super::producers::Seen;
 use super::queue::Gate;
 use super::segment::{PendingSummary, Segment, disk_error, remove_file};
 use super::snapshot::encode_snapshot;
@@ -26,11 +27,19 @@ pub struct Upkeep {
     make: Option<Arc<Segment>>,
     remove: Vec<Arc<Segment>>,
     /// What the records that go say of their producers must be in a snapshot first: where it is to be, and an older one.
-    base_snapshot: Option<(Offset, Option<Offset>)>,
+    base_snapshot: Option<BaseSnapshot>,
     remove_snapshots: Vec<Offset>,
     /// The new start must be durable before the files go: a crash may leave any of them.
     start_lsn: Option<Lsn>,
     sync_folder: bool,
+}
+
+#[derive(Debug)]
+struct BaseSnapshot {
+    at: Offset,
+    older: Option<Offset>,
+    /// When producers were last heard of: the records don't say.
+    seen: Vec<(ProducerId, Seen)>,
 }
 
 /// The part that makes segments durable.
@@ -94,7 +103,7 @@ impl Upkeep {
         let result_void = result.is_none();
         done.error = match result {
             Some(Ok(())) => {
-                done.base_snapshot = self.base_snapshot.map(|(at, _)| at);
+                done.base_snapshot = self.base_snapshot.as_ref().map(|b| b.at);
                 None
             }
             Some(Err(failure)) => Some(failure),
@@ -160,10 +169,11 @@ impl Upkeep {
                 replace(volume, &path, text.as_bytes()).map_err(minor)?;
             }
         }
-        if let Some((at, older)) = self.base_snapshot {
-            let producers =
-                producers_at(volume, &self.dir, &self.remove, older, at).map_err(minor)?;
-            let path = snapshot_path(&self.dir, at);
+        if let Some(BaseSnapshot { at, older, seen }) = &self.base_snapshot {
+            let mut producers =
+                producers_at(volume, &self.dir, &self.remove, *older, *at).map_err(minor)?;
+            producers.set_seen(seen);
+            let path = snapshot_path(&self.dir, *at);
             replace(volume, &path, &encode_snapshot(&producers)).map_err(minor)?;
         }
         if self.sync_folder {
@@ -290,9 +300,10 @@ impl Log {
         let first = log.segments.first().map_or(start, |s| s.base);
         let missing =
             !log.doomed.is_empty() && log.producers.len() > 0 && !log.snapshots.contains(&first);
-        let base_snapshot = missing.then(|| {
-            let older = log.snapshots.range(..first).next_back();
-            (first, older.copied())
+        let base_snapshot = missing.then(|| BaseSnapshot {
+            at: first,
+            older: log.snapshots.range(..first).next_back().copied(),
+            seen: log.producers.iter().map(|(id, p)| (id, p.seen)).collect(),
         });
         let remove_snapshots = superfluous(log, newest);
         Some(Upkeep {

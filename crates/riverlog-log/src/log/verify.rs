@@ -48,59 +48,102 @@ pub(super) fn damage_between(
     from: u64,
     to: u64,
 ) -> Result<Vec<Damage>, DiskError> {
+    let mut blocks = Blocks::new(reader, file, to.div_ceil(BLOCK));
     let mut damage = Vec::new();
-    let mut block = from / BLOCK;
-    let last = to.div_ceil(BLOCK);
-    let mut buffer: Vec<u8> = Vec::new();
-    let mut buffered: Range<u64> = 0..0;
+    let (mut block, last) = (from / BLOCK, to.div_ceil(BLOCK));
     while block < last {
-        let number = block;
-        block += 1;
-        let (len, crc) = match reader.segment.block_check(reader.volume, number)? {
-            BlockCheck::Verified => continue,
-            BlockCheck::Crc { len, crc } => (len, crc),
-            BlockCheck::Missing => {
-                damage.extend(examine(reader, file, number, Doubt::Unknown)?);
-                continue;
+        match blocks.doubt(block)? {
+            None => block += 1,
+            Some(Doubt::Unknown) => {
+                damage.extend(examine(reader, file, block..block + 1, Doubt::Unknown)?);
+                block += 1;
             }
-        };
-        if !buffered.contains(&number) {
-            let until = last.min(number + READ_BLOCKS);
-            let bytes = ((until - number) * BLOCK).min(reader.size.saturating_sub(number * BLOCK));
-            buffer.resize(bytes as usize, 0);
-            match file.read_at(&mut buffer, number * BLOCK) {
-                Ok(n) => buffer.truncate(n),
-                // Block by block below, so that one bad sector doesn't take its neighbours along.
-                Err(_) => buffer.clear(),
-            }
-            buffered = number..until;
-        }
-        let at = ((number - buffered.start) * BLOCK) as usize;
-        let whole;
-        let bytes = match buffer.get(at..at + len as usize) {
-            Some(bytes) => bytes,
-            None => {
-                let mut one = vec![0; len as usize];
-                match file.read_at(&mut one, number * BLOCK) {
-                    Ok(n) => one.truncate(n),
-                    Err(_) => {
-                        damage.extend(examine(reader, file, number, Doubt::Unreadable)?);
-                        continue;
-                    }
+            Some(doubt) => {
+                // What was written to the wrong place may be larger than a block: neighbours that differ belong together.
+                let mut run = block..block + 1;
+                while run.start > 0 && blocks.differs(run.start - 1)? {
+                    run.start -= 1;
                 }
-                whole = one;
-                &whole
+                while run.end * BLOCK < reader.size && blocks.differs(run.end)? {
+                    run.end += 1;
+                }
+                block = run.end;
+                damage.extend(examine(reader, file, run, doubt)?);
             }
-        };
-        let mut computed = reader.segment.seed.block(number);
-        computed.update(bytes);
-        if computed.value() == crc && bytes.len() as u64 == len {
-            reader.segment.set_verified(number);
-        } else {
-            damage.extend(examine(reader, file, number, Doubt::Differs)?);
         }
     }
     Ok(damage)
+}
+
+/// Blocks of a segment, read a few at a time.
+struct Blocks<'a> {
+    reader: &'a SegmentReader<'a>,
+    file: &'a Arc<dyn DiskFile>,
+    /// Blocks from here on aren't read ahead.
+    last: u64,
+    buffer: Vec<u8>,
+    buffered: Range<u64>,
+}
+
+impl<'a> Blocks<'a> {
+    fn new(reader: &'a SegmentReader<'a>, file: &'a Arc<dyn DiskFile>, last: u64) -> Blocks<'a> {
+        Blocks {
+            reader,
+            file,
+            last,
+            buffer: Vec::new(),
+            buffered: 0..0,
+        }
+    }
+    fn differs(&mut self, number: u64) -> Result<bool, DiskError> {
+        Ok(matches!(
+            self.doubt(number)?,
+            Some(Doubt::Differs | Doubt::Unreadable)
+        ))
+    }
+    /// `None`: the block is sound.
+    fn doubt(&mut self, number: u64) -> Result<Option<Doubt>, DiskError> {
+        let segment = self.reader.segment;
+        let (len, expected) = match segment.block_check(self.reader.volume, number)? {
+            BlockCheck::Verified => return Ok(None),
+            BlockCheck::Missing => return Ok(Some(Doubt::Unknown)),
+            BlockCheck::Crc { len, crc } => (len as usize, crc),
+        };
+        let mut crc = segment.seed.block(number);
+        match self.bytes(number, len) {
+            Some(bytes) => crc.update(bytes),
+            None => return Ok(Some(Doubt::Unreadable)),
+        }
+        if crc.value() != expected {
+            return Ok(Some(Doubt::Differs));
+        }
+        segment.set_verified(number);
+        Ok(None)
+    }
+    /// The first `len` bytes of a block; `None` when the device doesn't give them.
+    fn bytes(&mut self, number: u64, len: usize) -> Option<&[u8]> {
+        if !self.buffered.contains(&number) {
+            let end = self.last.min(number + READ_BLOCKS).max(number + 1);
+            // One bad sector must not take its neighbours along.
+            if !self.fill(number..end) && !self.fill(number..number + 1) {
+                return None;
+            }
+        }
+        let at = ((number - self.buffered.start) * BLOCK) as usize;
+        self.buffer.get(at..at.checked_add(len)?)
+    }
+    fn fill(&mut self, blocks: Range<u64>) -> bool {
+        let from = blocks.start * BLOCK;
+        let to = (blocks.end * BLOCK).min(self.reader.size);
+        self.buffer.resize(to.saturating_sub(from) as usize, 0);
+        self.buffered = 0..0;
+        let Ok(n) = self.file.read_at(&mut self.buffer, from) else {
+            return false;
+        };
+        self.buffer.truncate(n);
+        self.buffered = blocks;
+        true
+    }
 }
 
 /// The damage around a position where a walk could not go on.
@@ -109,18 +152,23 @@ pub(super) fn damage_at(
     file: &Arc<dyn DiskFile>,
     at: u64,
 ) -> Result<Vec<Damage>, DiskError> {
-    examine(reader, file, at / BLOCK, Doubt::Stuck)
+    let block = at / BLOCK;
+    examine(reader, file, block..block + 1, Doubt::Stuck)
 }
 
-/// Goes through the batches that reach into a block, and tells which of them are damaged.
+/// Goes through the batches that reach into some blocks, and tells which of them are damaged.
+///
+/// When blocks differ from their entries, one damaged batch explains it. Two, or a block whose batches all look sound, look
+/// like bytes that were written to the wrong place: their edges cut batches, and what lies between the edges is as sound
+/// as it is wrong. Then all between the first and the last is damage.
 fn examine(
     reader: &SegmentReader<'_>,
     file: &Arc<dyn DiskFile>,
-    number: u64,
+    blocks: Range<u64>,
     doubt: Doubt,
 ) -> Result<Vec<Damage>, DiskError> {
     let segment = reader.segment;
-    let block = number * BLOCK..((number + 1) * BLOCK).min(reader.size);
+    let block = blocks.start * BLOCK..(blocks.end * BLOCK).min(reader.size);
     let entry = segment.floor_index(reader.volume, |e| {
         u64::try_from(e.position).is_ok_and(|p| p <= block.start)
     })?;
@@ -133,7 +181,8 @@ fn examine(
     }
     let mut walker = reader.walker(file, at, offset);
     let mut damage: Vec<Damage> = Vec::new();
-    let mut reached: Option<Damage> = None;
+    // Should nothing else explain the doubt, these are the batches that it falls on.
+    let mut reached: Vec<Damage> = Vec::new();
     while walker.at < block.end || (block.is_empty() && walker.at <= block.end) {
         let (from, expected) = (walker.at, walker.expected);
         let step = match walker.next_checked() {
@@ -147,15 +196,12 @@ fn examine(
             Step::End => break,
             Step::Batch { header, .. } => match foreign(reader, &header) {
                 None => {
-                    // Should nothing else explain the doubt, these are the batches that it falls on.
                     if walker.at > block.start {
-                        let whole = reached.get_or_insert_with(|| Damage {
-                            at: from..from,
-                            offsets: header.base_offset..header.base_offset,
+                        reached.push(Damage {
+                            at: from..walker.at,
+                            offsets: header.base_offset..header.next_offset(),
                             reason: "the block's checksum differs".to_owned(),
                         });
-                        whole.at.end = walker.at;
-                        whole.offsets.end = header.next_offset();
                     }
                     continue;
                 }
@@ -180,17 +226,36 @@ fn examine(
         walker.expected = next;
     }
     damage.retain(|d| d.at.end > block.start);
-    if !damage.is_empty() {
-        return Ok(damage);
-    }
     match doubt {
-        Doubt::Unknown => {
-            vouch(reader, file, number, block)?;
-            Ok(Vec::new())
+        Doubt::Stuck => {}
+        Doubt::Unknown if damage.is_empty() => vouch(reader, file, blocks.start, block)?,
+        Doubt::Unknown => {}
+        Doubt::Differs | Doubt::Unreadable => {
+            for number in blocks {
+                let range = number * BLOCK..(number + 1) * BLOCK;
+                let hit = |d: &Damage| d.at.start < range.end && d.at.end > range.start;
+                if !damage.iter().any(hit) {
+                    let of_block = |b: &&Damage| hit(b);
+                    let mut sound = reached.iter().filter(of_block);
+                    if let Some(mut whole) = sound.next().cloned() {
+                        if let Some(last) = sound.next_back() {
+                            whole.at.end = last.at.end;
+                            whole.offsets.end = last.offsets.end;
+                        }
+                        damage.push(whole);
+                    }
+                }
+            }
+            damage.sort_by_key(|d| d.at.start);
+            if let [first, .., last] = &damage[..] {
+                let mut all = first.clone();
+                all.at.end = last.at.end;
+                all.offsets.end = last.offsets.end;
+                damage = vec![all];
+            }
         }
-        Doubt::Differs | Doubt::Unreadable => Ok(reached.into_iter().collect()),
-        Doubt::Stuck => Ok(Vec::new()),
     }
+    Ok(damage)
 }
 
 /// Why a batch is not of this log at its place.

@@ -158,15 +158,3 @@ pub(super) fn read_all(log: &mut Log, from: i64) -> Result<Vec<(i64, i64)>, Read
         out.extend(shape(&bytes));
     }
 }
-
-pub(super) fn values(bytes: &[u8]) -> Vec<(i64, String)> {
-    let mut out = Vec::new();
-    for batch in batches(bytes) {
-        for record in batch.unwrap().records(1 << 20).unwrap().iter() {
-            let record = record.unwrap();
-            let value = record.value.map(|v| String::from_utf8(v.to_vec()).unwrap());
-            out.push((record.offset.0, value.unwrap_or_default()));
-        }
-    }
-    out
-}

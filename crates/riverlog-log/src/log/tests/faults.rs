@@ -1,0 +1,186 @@
+//! Disks that are full, or fail (FC-11, RC-06, RC-09, P7).
+
+use std::io;
+use std::sync::Arc;
+
+use riverlog_wire::Offset;
+
+use super::support::*;
+use crate::disk::{CrashDisk, FaultOn, Times};
+use crate::log::{AppendError, LogSettings};
+
+fn is_segment(path: &str) -> bool {
+    path.ends_with(".log")
+}
+
+#[test]
+fn a_full_disk_refuses_what_was_queued_and_takes_more_when_there_is_room() {
+    for sync in [true, false] {
+        let disk = CrashDisk::new(1);
+        let settings = LogSettings { sync, ..small() };
+        let (volume, mut log) = open(Arc::new(disk.clone()), settings.clone());
+        put(&volume, &mut log, from_producer(1, 0, 0, 2));
+        let before = log.producers();
+        append(&mut log, from_producer(1, 0, 2, 2)).unwrap();
+        log.append(from_producer(2, 0, 0, 1), as_leader(3)).unwrap();
+        assert_eq!(log.log_end_offset(), Offset(5));
+        disk.fail(
+            FaultOn::Write,
+            Times::Forever,
+            io::ErrorKind::StorageFull,
+            is_segment,
+        );
+        let error = write(&mut log).unwrap_err();
+        assert!(error.is_full());
+        // Nothing is left of them.
+        assert_eq!(log.log_end_offset(), Offset(2));
+        assert_eq!(log.producers(), before);
+        assert_eq!(log.last_epoch(), as_leader_epoch(0));
+        assert!(log.failed().is_none());
+        // Reads go on.
+        assert_eq!(read_all(&mut log, 0).unwrap(), [(0, 2)]);
+        disk.heal();
+        let again = put(&volume, &mut log, from_producer(1, 0, 2, 2));
+        assert!(!again.duplicate);
+        assert_eq!(again.first, Offset(2));
+        assert_eq!(read_all(&mut log, 0).unwrap(), [(0, 2), (2, 2)]);
+        // What the write-ahead log still holds of the failed ones doesn't come back.
+        drop((volume, log));
+        let (_volume, mut log) = open(Arc::new(disk.kill()), settings);
+        assert_eq!(read_all(&mut log, 0).unwrap(), [(0, 2), (2, 2)]);
+        assert_eq!(log.log_end_offset(), Offset(4));
+    }
+}
+
+fn as_leader_epoch(epoch: i32) -> riverlog_wire::LeaderEpoch {
+    riverlog_wire::LeaderEpoch(epoch)
+}
+
+#[test]
+fn a_full_disk_that_fails_a_roll_leaves_a_log_that_goes_on() {
+    let disk = CrashDisk::new(1);
+    let (volume, mut log) = open(Arc::new(disk.clone()), small());
+    for i in 0..7 {
+        put(&volume, &mut log, batch(1, i, &"x".repeat(100)));
+    }
+    disk.fail(
+        FaultOn::Folder,
+        Times::Forever,
+        io::ErrorKind::StorageFull,
+        is_segment,
+    );
+    let mut refused = 0;
+    for i in 0..10 {
+        append(&mut log, batch(1, i, &"x".repeat(100))).unwrap();
+        refused += u32::from(write(&mut log).is_err());
+    }
+    assert!(refused > 0);
+    let end = log.log_end_offset();
+    disk.heal();
+    for i in 0..10 {
+        put(&volume, &mut log, batch(1, i, &"x".repeat(100)));
+    }
+    assert_eq!(log.log_end_offset(), end + 10);
+    let all: Vec<(i64, i64)> = (0..end.0 + 10).map(|i| (i, 1)).collect();
+    assert_eq!(read_all(&mut log, 0).unwrap(), all);
+    close(volume, log);
+    let (_volume, mut log) = open(Arc::new(disk), small());
+    assert_eq!(read_all(&mut log, 0).unwrap(), all);
+}
+
+#[test]
+fn a_disk_that_filled_up_can_be_opened_read_and_freed() {
+    let disk = CrashDisk::new(1);
+    let (volume, mut log) = open(Arc::new(disk.clone()), small());
+    for i in 0..40 {
+        put(&volume, &mut log, batch(1, i, &"x".repeat(100)));
+        sync(&mut log).unwrap();
+    }
+    drop((volume, log));
+    let disk = disk.kill();
+    disk.fail(
+        FaultOn::Write,
+        Times::Forever,
+        io::ErrorKind::StorageFull,
+        |p| p.contains("rlog-tst") || is_segment(p),
+    );
+    let (volume, mut log) = open(Arc::new(disk.clone()), small());
+    let all: Vec<(i64, i64)> = (0..40).map(|i| (i, 1)).collect();
+    assert_eq!(read_all(&mut log, 0).unwrap(), all);
+    append(&mut log, batch(1, 1, "no room")).unwrap();
+    assert!(write(&mut log).unwrap_err().is_full());
+    log.delete_records(Offset(30)).unwrap();
+    let upkeep = log.retain(0, Offset(40)).unwrap();
+    log.upkeep_done(upkeep.run()).unwrap();
+    assert!(log.size_bytes() < 2_500);
+    disk.heal();
+    put(&volume, &mut log, batch(1, 1, "room"));
+    assert_eq!(log.log_end_offset(), Offset(41));
+}
+
+#[test]
+fn a_failed_write_fails_the_log_but_not_its_readers() {
+    let disk = CrashDisk::new(1);
+    let (volume, mut log) = open(Arc::new(disk.clone()), small());
+    put(&volume, &mut log, batch(2, 1, "a"));
+    append(&mut log, batch(2, 1, "b")).unwrap();
+    disk.fail(
+        FaultOn::Write,
+        Times::Once,
+        io::ErrorKind::Other,
+        is_segment,
+    );
+    assert!(!write(&mut log).unwrap_err().is_full());
+    assert!(log.failed().is_some());
+    assert!(matches!(
+        append(&mut log, batch(1, 1, "c")),
+        Err(AppendError::Disk(_))
+    ));
+    assert!(log.take_write().is_none());
+    assert!(log.sync_segments().is_none());
+    assert_eq!(read_all(&mut log, 0).unwrap(), [(0, 2)]);
+    // The write-ahead log had the second batch or not; both are right.
+    drop((volume, log));
+    let (_volume, mut log) = open(Arc::new(disk.kill()), small());
+    assert!(log.failed().is_none());
+    assert_eq!(read_all(&mut log, 0).unwrap()[0], (0, 2));
+}
+
+#[test]
+fn a_failed_sync_is_never_tried_again() {
+    let disk = CrashDisk::new(1);
+    let settings = LogSettings {
+        sync: false,
+        ..small()
+    };
+    let (_volume, mut log) = open(Arc::new(disk.clone()), settings);
+    append(&mut log, batch(2, 1, "a")).unwrap();
+    write(&mut log).unwrap();
+    disk.fail(FaultOn::Sync, Times::Once, io::ErrorKind::Other, is_segment);
+    assert!(sync(&mut log).is_err());
+    assert!(log.failed().is_some());
+    assert_eq!(log.synced(), Offset(0));
+    assert!(log.sync_segments().is_none());
+    assert_eq!(log.synced(), Offset(0));
+    assert_eq!(read_all(&mut log, 0).unwrap(), [(0, 2)]);
+}
+
+#[test]
+fn files_beside_the_segments_that_cannot_be_written_stop_nothing() {
+    let disk = CrashDisk::new(1);
+    let (volume, mut log) = open(Arc::new(disk.clone()), small());
+    disk.fail(
+        FaultOn::Write,
+        Times::Forever,
+        io::ErrorKind::StorageFull,
+        |p| p.ends_with("index") || p.ends_with(".check"),
+    );
+    for i in 0..40 {
+        put(&volume, &mut log, batch(1, i, &"x".repeat(50)));
+    }
+    let all: Vec<(i64, i64)> = (0..40).map(|i| (i, 1)).collect();
+    assert_eq!(read_all(&mut log, 0).unwrap(), all);
+    drop((volume, log));
+    let (_volume, mut log) = open(Arc::new(disk.kill()), small());
+    assert_eq!(read_all(&mut log, 0).unwrap(), all);
+}

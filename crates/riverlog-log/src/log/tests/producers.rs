@@ -1,0 +1,231 @@
+//! Idempotent producers: B23, FC-12.
+
+use std::sync::Arc;
+
+use riverlog_wire::batch::{BatchBuilder, EndTxnMarker};
+use riverlog_wire::compression::Compression;
+use riverlog_wire::{Offset, ProducerEpoch, ProducerId, Sequence};
+
+use super::support::*;
+use crate::disk::MemoryDisk;
+use crate::log::{AppendAs, AppendError, Log, LogSettings};
+
+fn log() -> (Arc<crate::Volume>, Log) {
+    open(Arc::new(MemoryDisk::new()), small())
+}
+
+fn expected(result: Result<crate::log::Appended, AppendError>) -> (i32, i32) {
+    match result {
+        Err(AppendError::OutOfOrderSequence { got, expected, .. }) => (got.0, expected.0),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_last_five_batches_are_recognised_and_older_ones_are_out_of_order() {
+    let (volume, mut log) = log();
+    for i in 0..7 {
+        put(&volume, &mut log, from_producer(1, 0, i * 2, 2));
+    }
+    for i in 2..7 {
+        let again = append(&mut log, from_producer(1, 0, i * 2, 2)).unwrap();
+        assert!(again.duplicate);
+        assert_eq!(
+            (again.first, again.next),
+            (Offset(i64::from(i) * 2), Offset(i64::from(i) * 2 + 2))
+        );
+    }
+    assert_eq!(
+        expected(append(&mut log, from_producer(1, 0, 2, 2))),
+        (2, 14)
+    );
+    // The same first sequence with another length is not that batch.
+    assert_eq!(
+        expected(append(&mut log, from_producer(1, 0, 12, 1))),
+        (12, 14)
+    );
+    assert_eq!(log.log_end_offset(), Offset(14));
+}
+
+#[test]
+fn a_gap_and_a_new_epoch_that_does_not_begin_at_zero_are_out_of_order() {
+    let (volume, mut log) = log();
+    put(&volume, &mut log, from_producer(1, 0, 0, 2));
+    assert_eq!(
+        expected(append(&mut log, from_producer(1, 0, 3, 1))),
+        (3, 2)
+    );
+    assert_eq!(
+        expected(append(&mut log, from_producer(1, 1, 3, 1))),
+        (3, 0)
+    );
+    put(&volume, &mut log, from_producer(1, 1, 0, 1));
+    let fenced = append(&mut log, from_producer(1, 0, 2, 1));
+    assert!(matches!(
+        fenced,
+        Err(AppendError::FencedProducer {
+            got: ProducerEpoch(0),
+            current: ProducerEpoch(1),
+            ..
+        })
+    ));
+}
+
+#[test]
+fn an_unknown_producer_may_go_on_with_any_sequence() {
+    let (volume, mut log) = log();
+    put(&volume, &mut log, from_producer(1, 3, 500, 2));
+    put(&volume, &mut log, from_producer(1, 3, 502, 1));
+    assert_eq!(
+        expected(append(&mut log, from_producer(1, 3, 500, 1))),
+        (500, 503)
+    );
+}
+
+#[test]
+fn sequences_wrap_to_zero() {
+    let (volume, mut log) = log();
+    put(&volume, &mut log, from_producer(1, 0, i32::MAX - 1, 2));
+    put(&volume, &mut log, from_producer(1, 0, 0, 2));
+    put(&volume, &mut log, from_producer(2, 0, i32::MAX, 3));
+    put(&volume, &mut log, from_producer(2, 0, 2, 1));
+    let again = append(&mut log, from_producer(2, 0, i32::MAX, 3)).unwrap();
+    assert!(again.duplicate);
+    assert_eq!(again.first, Offset(4));
+}
+
+#[test]
+fn an_idle_producer_is_forgotten_and_goes_on() {
+    let settings = LogSettings {
+        producer_expiration_ms: 1_000,
+        ..small()
+    };
+    let (volume, mut log) = open(Arc::new(MemoryDisk::new()), settings);
+    // The records' own times are of 1970: what counts is when they came.
+    put(&volume, &mut log, from_producer(1, 0, 0, 2));
+    log.expire_producers(1_000_500);
+    assert_eq!(log.producers().len(), 1);
+    log.expire_producers(1_001_001);
+    assert_eq!(log.producers().len(), 0);
+    let next = put(&volume, &mut log, from_producer(1, 0, 2, 1));
+    assert_eq!(next.first, Offset(2));
+}
+
+#[test]
+fn a_producer_with_a_batch_in_flight_is_not_forgotten() {
+    let settings = LogSettings {
+        producer_expiration_ms: 1_000,
+        ..small()
+    };
+    let (_volume, mut log) = open(Arc::new(MemoryDisk::new()), settings);
+    append(&mut log, from_producer(1, 0, 0, 1)).unwrap();
+    log.expire_producers(9_000_000);
+    assert_eq!(log.producers().len(), 1);
+    write(&mut log).unwrap();
+    log.expire_producers(9_000_000);
+    assert_eq!(log.producers().len(), 0);
+}
+
+#[test]
+fn the_state_is_kept_though_the_records_are_gone() {
+    let disk = Arc::new(MemoryDisk::new());
+    let (volume, mut log) = open(disk.clone(), small());
+    for i in 0..4 {
+        put(&volume, &mut log, from_producer(1, 0, i, 1));
+    }
+    for i in 0..60 {
+        put(&volume, &mut log, batch(1, i, &"x".repeat(100)));
+    }
+    log.delete_records(Offset(60)).unwrap();
+    let upkeep = log.retain(0, Offset(64)).unwrap();
+    log.upkeep_done(upkeep.run()).unwrap();
+    let before = log.producers();
+    assert_eq!(before.len(), 1);
+    drop((volume, log));
+    let (_volume, mut log) = open(disk, small());
+    assert_eq!(log.producers(), before);
+    assert!(
+        append(&mut log, from_producer(1, 0, 0, 1))
+            .unwrap()
+            .duplicate
+    );
+    assert_eq!(
+        expected(append(&mut log, from_producer(1, 0, 9, 1))),
+        (9, 4)
+    );
+}
+
+#[test]
+fn cutting_takes_the_state_back_to_what_the_log_says() {
+    let (volume, mut log) = log();
+    for i in 0..6 {
+        put(&volume, &mut log, from_producer(1, 0, i, 1));
+    }
+    sync(&mut log).unwrap();
+    for i in 6..9 {
+        put(&volume, &mut log, from_producer(1, 0, i, 1));
+    }
+    append(&mut log, from_producer(2, 0, 0, 1)).unwrap();
+    log.truncate(Offset(3)).unwrap();
+    assert_eq!(log.log_end_offset(), Offset(3));
+    let known = log.producers();
+    assert_eq!(known.len(), 1);
+    assert_eq!(known[0].last_sequence, Sequence(2));
+    assert!(
+        append(&mut log, from_producer(1, 0, 0, 1))
+            .unwrap()
+            .duplicate
+    );
+    put(&volume, &mut log, from_producer(1, 0, 3, 1));
+}
+
+#[test]
+fn a_marker_raises_the_epoch_and_the_next_batch_begins_at_zero() {
+    let (volume, mut log) = log();
+    let mut builder = BatchBuilder::new(Compression::None);
+    builder
+        .producer(ProducerId(9), ProducerEpoch(2), Sequence(0))
+        .transactional()
+        .push(1, None, Some(b"v"), &[]);
+    put(&volume, &mut log, builder.build());
+    let marker = EndTxnMarker {
+        committed: true,
+        coordinator_epoch: 0,
+    }
+    .batch(ProducerId(9), ProducerEpoch(3), 5);
+    put(&volume, &mut log, marker.clone());
+    let known = log.producers()[0];
+    assert_eq!(
+        (known.epoch, known.last_sequence),
+        (ProducerEpoch(3), Sequence(-1))
+    );
+    assert_eq!(
+        expected(append(&mut log, from_producer(9, 3, 1, 1))),
+        (1, 0)
+    );
+    put(&volume, &mut log, from_producer(9, 3, 0, 1));
+}
+
+#[test]
+fn a_duplicate_under_log_append_time_is_answered_with_the_first_time() {
+    let settings = LogSettings {
+        log_append_time: true,
+        ..small()
+    };
+    let (volume, mut log) = open(Arc::new(MemoryDisk::new()), settings);
+    let at = |now_ms| AppendAs::Leader {
+        epoch: 0.into(),
+        now_ms,
+    };
+    let first = log.append(from_producer(1, 0, 0, 2), at(7_000)).unwrap();
+    assert_eq!(first.log_append_time_ms, Some(7_000));
+    write(&mut log).unwrap();
+    flush(&volume, &mut log);
+    let again = log.append(from_producer(1, 0, 0, 2), at(9_000)).unwrap();
+    assert!(again.duplicate);
+    assert_eq!(again.log_append_time_ms, Some(7_000));
+    let bytes = read_bytes(&mut log, 0, 1000).unwrap();
+    let batch = riverlog_wire::batch::Batch::parse(&bytes).unwrap();
+    batch.check_crc().unwrap();
+    assert_eq!(batch.header.max_timestamp, 7_000);
+}
