@@ -19,6 +19,7 @@ const LISTENER: &str = "PLAINTEXT";
 
 /// A node in memory with its door.
 pub(crate) struct InMemory {
+    disk: Arc<MemoryDisk>,
     host: Rc<RefCell<Harness>>,
     door: Arc<KafkaDoor>,
 }
@@ -30,22 +31,28 @@ impl InMemory {
     }
     /// A new node on an empty disk, with other settings of the door.
     pub(crate) fn with(settings: KafkaSettings) -> InMemory {
-        let node_settings = NodeSettings {
-            listeners: vec![(LISTENER.to_owned(), "broker.test".to_owned(), 9092)],
-            ..NodeSettings::default()
-        };
         let disk = Arc::new(MemoryDisk::new());
-        let host = Harness::open(disk, node_settings, 1).expect("a new node starts");
+        let host = Harness::open(disk.clone(), node_settings(), 1).expect("a new node starts");
+        InMemory::behind(disk, host, settings)
+    }
+    /// Stops the node and starts it again on the same disk. Its connections must be gone.
+    #[allow(dead_code)]
+    pub(crate) fn restart(self) -> InMemory {
+        let settings = self.door.settings.clone();
+        let now = self.host.borrow().now();
+        drop(self.door);
+        let host = Rc::into_inner(self.host).expect("no connection is open");
+        host.into_inner().close().expect("a clean stop");
+        let host = Harness::open_at(self.disk.clone(), node_settings(), 2, now);
+        InMemory::behind(self.disk, host.expect("the node starts again"), settings)
+    }
+    fn behind(disk: Arc<MemoryDisk>, host: Harness, settings: KafkaSettings) -> InMemory {
         let door = KafkaDoor::new(Arc::clone(host.node()), settings);
         InMemory {
+            disk,
             host: Rc::new(RefCell::new(host)),
             door,
         }
-    }
-    /// The host of the node.
-    #[allow(dead_code)]
-    pub(crate) fn host(&self) -> &Rc<RefCell<Harness>> {
-        &self.host
     }
     /// A connection, with what the door itself gives.
     pub(crate) fn open(&self) -> InMemoryConnection {
@@ -59,6 +66,13 @@ impl InMemory {
             answered: BytesMut::new(),
             closed: None,
         }
+    }
+}
+
+fn node_settings() -> NodeSettings {
+    NodeSettings {
+        listeners: vec![(LISTENER.to_owned(), "broker.test".to_owned(), 9092)],
+        ..NodeSettings::default()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Classic groups: checks 61 to 65 and 68.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::join_group_request::JoinGroupRequestProtocol;
@@ -11,7 +13,8 @@ use riverlog_wire::messages::{
 };
 
 use super::Check;
-use crate::client::{Client, Outcome, holds, only, same};
+use crate::client::{Client, Outcome, PATIENCE, QUIET, holds, only, same};
+use crate::wire::Received;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -28,6 +31,16 @@ pub(super) const CHECKS: &[Check] = &[
         number: "65",
         name: "static-members-keep-their-place",
         run: static_members,
+    },
+    Check {
+        number: "r-1",
+        name: "a-second-member-brings-a-rebalance-and-so-does-its-leaving",
+        run: rebalance,
+    },
+    Check {
+        number: "r-2",
+        name: "a-silent-member-is-taken-out-after-its-session",
+        run: silence,
     },
     Check {
         number: "68",
@@ -439,4 +452,114 @@ fn describe_and_delete(client: &mut Client<'_>) -> Outcome {
         deleted(client, &group)?,
         ErrorCode::GROUP_ID_NOT_FOUND,
     )
+}
+
+fn rebalance(client: &mut Client<'_>) -> Outcome {
+    let group = client.group()?;
+    let mut leader = joined(client, &group)?;
+    synced(client, &leader)?;
+    // The second member waits until the first one has joined again.
+    let mut line = client.connect()?;
+    let mut request = join(&group);
+    request.member_id = line.ask(9, &request)?.member_id;
+    let second = line.say(9, &request)?;
+    same(
+        "before all have joined",
+        line.receive(QUIET),
+        Received::Nothing,
+    )?;
+    let told = ErrorCode::REBALANCE_IN_PROGRESS;
+    same(
+        "the first one's heartbeat",
+        heartbeat(client, &leader)?,
+        told,
+    )?;
+    let again = JoinGroupRequest {
+        member_id: leader.id.clone(),
+        ..join(&group)
+    };
+    let first = client.ask(9, &again)?;
+    let second = line.answer::<JoinGroupRequest>(9, second, PATIENCE)?;
+    for answer in [&first, &second] {
+        let got = (answer.error_code, answer.generation_id);
+        same("joining", got, (ErrorCode::NONE, 2))?;
+        same("the leader", &answer.leader, &leader.id)?;
+    }
+    let mut members: Vec<&str> = first.members.iter().map(|m| m.member_id.as_str()).collect();
+    let mut expected = vec![leader.id.as_str(), request.member_id.as_str()];
+    members.sort_unstable();
+    expected.sort_unstable();
+    same("members, for the leader", members, expected)?;
+    same("members, for the other", second.members.len(), 0)?;
+
+    // The second one's sync waits for the leader's.
+    leader.generation = 2;
+    let other = member(request, &second);
+    let mut sync_of_other = sync(&other);
+    sync_of_other.assignments.clear();
+    let waiting = line.say(5, &sync_of_other)?;
+    same(
+        "before the leader's sync",
+        line.receive(QUIET),
+        Received::Nothing,
+    )?;
+    let mut sync_of_leader = sync(&leader);
+    sync_of_leader.assignments.push(SyncGroupRequestAssignment {
+        member_id: other.id.clone(),
+        assignment: Bytes::from_static(b"the other half"),
+    });
+    let answer = client.ask(5, &sync_of_leader)?;
+    same(
+        "the leader's part",
+        answer.assignment.as_ref(),
+        b"assignment".as_slice(),
+    )?;
+    let answer = line.answer::<SyncGroupRequest>(5, waiting, PATIENCE)?;
+    same("the sync that waited", answer.error_code, ErrorCode::NONE)?;
+    let part = answer.assignment;
+    same(
+        "the other's part",
+        part.as_ref(),
+        b"the other half".as_slice(),
+    )?;
+    same("in step", heartbeat(client, &leader)?, ErrorCode::NONE)?;
+    same("in step", heartbeat(client, &other)?, ErrorCode::NONE)?;
+
+    let leave = LeaveGroupRequest {
+        group_id: group,
+        members: vec![MemberIdentity {
+            member_id: other.id,
+            ..MemberIdentity::default()
+        }],
+        ..LeaveGroupRequest::default()
+    };
+    same(
+        "leaving",
+        client.ask(5, &leave)?.error_code,
+        ErrorCode::NONE,
+    )?;
+    same("the one who stays", heartbeat(client, &leader)?, told)
+}
+
+fn silence(client: &mut Client<'_>) -> Outcome {
+    let group = client.group()?;
+    let mut request = JoinGroupRequest {
+        session_timeout_ms: 6_000,
+        ..join(&group)
+    };
+    request.member_id = client.ask(9, &request)?.member_id;
+    let answer = client.ask(9, &request)?;
+    let silent = member(request, &answer);
+    synced(client, &silent)?;
+    client.broker().pass(Duration::from_secs(4));
+    same(
+        "within its session",
+        heartbeat(client, &silent)?,
+        ErrorCode::NONE,
+    )?;
+    client.broker().pass(Duration::from_secs(8));
+    let gone = ErrorCode::UNKNOWN_MEMBER_ID;
+    same("after it", heartbeat(client, &silent)?, gone)?;
+    let group = only("groups", described(client, 6, &silent.group)?)?;
+    same("the group then", group.group_state.as_str(), "Empty")
 }
