@@ -1,0 +1,93 @@
+//! `riverlog cluster`.
+
+use clap::Subcommand;
+use serde_json::json;
+
+use super::Context;
+use super::output::Table;
+use crate::failure::{Exit, Failure};
+
+/// Looks at the cluster.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Cluster {
+    /// One line on everything; exit code 1 when partitions are offline
+    Status,
+    /// List brokers with the addresses that clients are told
+    Brokers,
+}
+
+impl Cluster {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let mut client = context.client()?;
+        let metadata = client.metadata(None, false)?;
+        match self {
+            Cluster::Brokers => {
+                let mut table = Table::new(
+                    "cluster.brokers",
+                    &["id", "host", "port", "rack", "controller"],
+                );
+                let mut brokers = metadata.brokers;
+                brokers.sort_by_key(|b| b.node_id);
+                for b in brokers {
+                    let controller = b.node_id == metadata.controller_id;
+                    table.row(vec![
+                        json!(b.node_id),
+                        json!(b.host),
+                        json!(b.port),
+                        json!(b.rack),
+                        json!(controller),
+                    ]);
+                }
+                table.print(context.output)
+            }
+            Cluster::Status => {
+                let partitions = || metadata.topics.iter().flat_map(|t| &t.partitions);
+                let offline = partitions().filter(|p| p.leader_id < 0).count();
+                let under = partitions()
+                    .filter(|p| p.isr_nodes.len() < p.replica_nodes.len())
+                    .count();
+                let healthy = offline == 0 && under == 0;
+                let mut table = Table::new(
+                    "cluster.status",
+                    &[
+                        "cluster_id",
+                        "brokers",
+                        "controller",
+                        "topics",
+                        "partitions",
+                        "under_replicated",
+                        "offline",
+                        "state",
+                    ],
+                );
+                table.row(vec![
+                    json!(metadata.cluster_id),
+                    json!(metadata.brokers.len()),
+                    json!(metadata.controller_id),
+                    json!(metadata.topics.iter().filter(|t| !t.is_internal).count()),
+                    json!(partitions().count()),
+                    json!(under),
+                    json!(offline),
+                    json!(if healthy {
+                        "healthy"
+                    } else if offline > 0 {
+                        "offline partitions"
+                    } else {
+                        "under-replicated"
+                    }),
+                ]);
+                table.print(context.output)?;
+                if offline > 0 {
+                    return Err(Failure::new(
+                        Exit::Finding,
+                        format!("{offline} partitions have no leader"),
+                    )
+                    .hint(
+                        "start the brokers that hold them; `riverlog topic describe` names them",
+                    ));
+                }
+                Ok(())
+            }
+        }
+    }
+}

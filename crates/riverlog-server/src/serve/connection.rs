@@ -1,0 +1,290 @@
+//! One connection of the Kafka door: a task that reads frames and one that writes responses.
+//!
+//! Memory is taken as bytes arrive, never for what a frame announces. A connection with many requests under way is not read
+//! from until some are answered, and a slow reader holds up only itself.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use riverlog_api::kafka::{Close, KafkaDoor, Part, Peer, Session};
+use riverlog_host::Driver;
+use riverlog_log::Slice;
+use riverlog_wire::frame::{self, Speaks};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Notify;
+
+use super::limits::{Limits, Receiving};
+
+/// The first buffer of a connection; it grows with what arrives, and is given back when it is empty.
+const READ_BYTES: usize = 16 << 10;
+/// Bytes of a file that are read at once for a client.
+const FILE_BYTES: usize = 256 << 10;
+/// Slices handed to one vectored write.
+const WRITE_SLICES: usize = 64;
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Ended {
+    /// The client closed it.
+    #[error("closed by the client")]
+    ByClient,
+    /// Nothing came for `connections.max.idle.ms`, or a frame was never finished.
+    #[error("idle")]
+    Idle,
+    /// The server stops.
+    #[error("the server stops")]
+    Stopping,
+    /// The client asked for something that ends a connection.
+    #[error(transparent)]
+    Refused(#[from] Close),
+    /// What came isn't Kafka's protocol.
+    #[error("{0}")]
+    Foreign(String, Option<Speaks>),
+    /// The network.
+    #[error(transparent)]
+    Network(#[from] io::Error),
+}
+
+/// How long what is under way may take at a stop.
+const DRAIN: Duration = Duration::from_millis(600);
+/// How long a client that has begun a frame may pause before it ends.
+const STALL: Duration = Duration::from_secs(60);
+
+/// What all connections of a listener share.
+pub(crate) struct Shared {
+    pub(crate) door: Arc<KafkaDoor>,
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) idle: Duration,
+    /// Said to a client that speaks HTTP here.
+    pub(crate) http_address: Option<String>,
+    /// Turns true when the server stops.
+    pub(crate) stop: tokio::sync::watch::Receiver<bool>,
+}
+
+/// Serves one connection until it ends.
+pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Peer) -> Ended {
+    let (mut read, mut write) = stream.into_split();
+    // Two signals: responses are ready (for the writer), and there is room again (for the reader).
+    let (ready, room) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let wake = Arc::clone(&ready);
+    let session = Session::new(Arc::clone(&shared.door), peer, move || wake.notify_one());
+    let responses = session.responses();
+    let reading = read_frames(&shared, session, &mut read, &room);
+    let writing = write_responses(responses, &mut write, &ready, &room);
+    let ended = tokio::select! {
+        ended = reading => ended,
+        ended = writing => ended,
+    };
+    if let Ended::Foreign(_, Some(Speaks::Http)) = &ended {
+        let place = shared
+            .http_address
+            .as_deref()
+            .unwrap_or("the port of the HTTP listener");
+        let body = format!("This port speaks Kafka's protocol. HTTP is at {place}.\n");
+        let answer = format!(
+            "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        // A courtesy: whether it arrives changes nothing.
+        let _ = write.write_all(answer.as_bytes()).await;
+    }
+    ended
+}
+
+async fn read_frames(
+    shared: &Shared,
+    mut session: Session,
+    read: &mut OwnedReadHalf,
+    room: &Notify,
+) -> Ended {
+    let max = shared.door.settings.max_frame_bytes;
+    let mut stop = shared.stop.clone();
+    let mut receiving = Receiving::new(&shared.limits);
+    let mut received = BytesMut::new();
+    loop {
+        loop {
+            match frame::split_frame(&mut received, max) {
+                Ok(Some(frame)) => {
+                    while session.is_busy() {
+                        room.notified().await;
+                    }
+                    if let Err(close) = session.on_frame(&frame, shared.driver.now()) {
+                        return Ended::Refused(close);
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    let first = received.first_chunk().copied().unwrap_or_default();
+                    return Ended::Foreign(error.to_string(), Speaks::guess(first));
+                }
+            }
+        }
+        let idle = if received.is_empty() {
+            // An idle connection holds no buffer; what was parsed is held by the node, under its own bound.
+            received = BytesMut::new();
+            receiving.hold(0).await;
+            shared.idle
+        } else {
+            // Grows with what came, never to what is announced.
+            let more = READ_BYTES.max(received.len() / 2);
+            receiving.hold(received.len() + more).await;
+            received.reserve(more);
+            shared.idle.min(STALL)
+        };
+        let reading = async {
+            if received.capacity() == received.len() {
+                read.readable().await?;
+                received.reserve(READ_BYTES);
+            }
+            read.read_buf(&mut received).await
+        };
+        let read = tokio::select! {
+            read = tokio::time::timeout(idle, reading) => read,
+            () = stopped(&mut stop) => {
+                let drained = async {
+                    while session.in_flight() > 0 {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                };
+                // What is not answered by then, the client asks again.
+                let _ = tokio::time::timeout(DRAIN, drained).await;
+                return Ended::Stopping;
+            }
+        };
+        match read {
+            Err(_) if session.in_flight() > 0 => {}
+            Err(_) => return Ended::Idle,
+            Ok(Ok(0)) => return Ended::ByClient,
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return Ended::Network(error),
+        }
+    }
+}
+
+/// Waits until the server stops.
+pub(crate) async fn stopped(stop: &mut tokio::sync::watch::Receiver<bool>) {
+    // The sender is gone only when the server is.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+async fn write_responses(
+    responses: riverlog_api::kafka::Responses,
+    write: &mut OwnedWriteHalf,
+    ready: &Notify,
+    room: &Notify,
+) -> Ended {
+    let mut parts = Vec::new();
+    loop {
+        let taken = responses.take(&mut parts);
+        let any = !parts.is_empty();
+        if let Err(error) = write_parts(write, &mut parts).await {
+            return Ended::Network(error);
+        }
+        if let Err(close) = taken {
+            return Ended::Refused(close);
+        }
+        if any {
+            room.notify_one();
+        } else {
+            ready.notified().await;
+        }
+    }
+}
+
+async fn write_parts(write: &mut OwnedWriteHalf, parts: &mut Vec<Part>) -> io::Result<()> {
+    let mut left = parts.drain(..).peekable();
+    while let Some(part) = left.next() {
+        match part {
+            Part::Records(Slice::File { file, at, len }) => {
+                write_file(write, file.as_ref(), at, len).await?
+            }
+            Part::Bytes(bytes) | Part::Records(Slice::Memory(bytes)) => {
+                let mut chunks = std::collections::VecDeque::from([bytes]);
+                while chunks.len() < WRITE_SLICES
+                    && let Some(next) =
+                        left.next_if(|p| !matches!(p, Part::Records(Slice::File { .. })))
+                {
+                    if let Part::Bytes(bytes) | Part::Records(Slice::Memory(bytes)) = next {
+                        chunks.push_back(bytes);
+                    }
+                }
+                write_chunks(write, chunks).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn write_chunks(
+    write: &mut OwnedWriteHalf,
+    mut chunks: std::collections::VecDeque<bytes::Bytes>,
+) -> io::Result<()> {
+    while !chunks.is_empty() {
+        let slices: Vec<io::IoSlice<'_>> = chunks.iter().map(|c| io::IoSlice::new(c)).collect();
+        let mut written = write.write_vectored(&slices).await?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        while let Some(front) = chunks.front_mut() {
+            if written < front.len() {
+                bytes::Buf::advance(front, written);
+                break;
+            }
+            written -= front.len();
+            chunks.pop_front();
+        }
+    }
+    Ok(())
+}
+
+/// Sends a verified range of a file: by sendfile where the disk is the system's, else by reading it.
+async fn write_file(
+    write: &mut OwnedWriteHalf,
+    file: &dyn riverlog_log::DiskFile,
+    mut at: u64,
+    mut len: usize,
+) -> io::Result<()> {
+    while len > 0 {
+        let sent = match file.fd() {
+            Some(fd) => send_file(write, fd, at, len).await?,
+            None => {
+                let mut buffer = vec![0; len.min(FILE_BYTES)];
+                let read = file.read_at(&mut buffer, at)?;
+                write.write_all(&buffer[..read]).await?;
+                read
+            }
+        };
+        if sent == 0 {
+            // The range was announced to the client: a shorter file can only end the connection.
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        at += sent as u64;
+        len -= sent;
+    }
+    Ok(())
+}
+
+async fn send_file(
+    write: &OwnedWriteHalf,
+    fd: std::os::fd::BorrowedFd<'_>,
+    at: u64,
+    len: usize,
+) -> io::Result<usize> {
+    let socket: &TcpStream = write.as_ref();
+    loop {
+        socket.writable().await?;
+        let result = socket.try_io(tokio::io::Interest::WRITABLE, || {
+            let mut offset = at;
+            rustix::fs::sendfile(socket, fd, Some(&mut offset), len).map_err(io::Error::from)
+        });
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            other => return other,
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The HTTP listener: health, metrics, and a page that says what this is.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::extract::{RawQuery, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use riverlog_host::Driver;
+
+use super::limits::Limits;
+use super::metrics;
+
+/// What the routes look at.
+pub(crate) struct Health {
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) limits: Arc<Limits>,
+    /// Turns true once clients are served, and false again at a stop.
+    pub(crate) serving: AtomicBool,
+    /// Where the Kafka listeners are, for the page.
+    pub(crate) kafka: Vec<String>,
+    /// Served on loopback only: then a name that isn't this machine's is a page that was led here (DNS rebinding).
+    pub(crate) loopback: bool,
+}
+
+/// The routes.
+pub(crate) fn routes(health: Arc<Health>) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/livez", get(|| async { "ok\n" }))
+        .route("/startupz", get(startup))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(scrape))
+        .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here; see /\n") })
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&health),
+            check_host,
+        ))
+        .with_state(health)
+}
+
+async fn check_host(State(health): State<Arc<Health>>, request: Request, next: Next) -> Response {
+    let host = request
+        .headers()
+        .get(header::HOST)
+        .and_then(|h| h.to_str().ok())
+        .unwrap_or_default();
+    if health.loopback && !is_local(host) {
+        return (
+            StatusCode::MISDIRECTED_REQUEST,
+            "this listener answers to localhost only\n",
+        )
+            .into_response();
+    }
+    next.run(request).await
+}
+
+/// Whether a Host header names this machine itself.
+fn is_local(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// Why this node isn't ready; empty when it is.
+fn reasons(health: &Health) -> Vec<String> {
+    let mut reasons = Vec::new();
+    if !health.serving.load(Ordering::Acquire) {
+        reasons.push("the node is starting or stopping".to_owned());
+    }
+    for metric in health.driver.node.metrics() {
+        match (metric.name, metric.value) {
+            ("registered", 0.0) => reasons.push("the node has no leader epochs yet".to_owned()),
+            ("disk_full", 1.0) => reasons
+                .push("the disk is full: nothing can be written until there is room".to_owned()),
+            ("disk_failed", 1.0) => {
+                reasons.push("the disk failed: nothing can be written until a restart".to_owned());
+            }
+            _ => {}
+        }
+    }
+    for (topic, partition, why) in health.driver.node.broken_partitions() {
+        reasons.push(format!(
+            "partition {topic}-{partition} can't be opened: {why}"
+        ));
+    }
+    reasons
+}
+
+async fn ready(State(health): State<Arc<Health>>, RawQuery(query): RawQuery) -> Response {
+    let reasons = reasons(&health);
+    let status = if reasons.is_empty() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    let verbose = query.is_some_and(|q| {
+        q.split('&')
+            .any(|p| p == "verbose" || p.starts_with("verbose="))
+    });
+    if verbose {
+        let body = serde_json::json!({ "ready": reasons.is_empty(), "reasons": reasons });
+        return (
+            status,
+            [(header::CONTENT_TYPE, "application/json")],
+            format!("{body}\n"),
+        )
+            .into_response();
+    }
+    (
+        status,
+        if reasons.is_empty() {
+            "ok\n"
+        } else {
+            "not ready; see /readyz?verbose\n"
+        },
+    )
+        .into_response()
+}
+
+async fn startup(State(health): State<Arc<Health>>) -> Response {
+    if health.serving.load(Ordering::Acquire) {
+        return "ok\n".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, "starting\n").into_response()
+}
+
+async fn scrape(State(health): State<Arc<Health>>) -> Response {
+    match metrics::text(&health).await {
+        Ok(text) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(_) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "metrics can't be written\n",
+        )
+            .into_response(),
+    }
+}
+
+async fn page(State(health): State<Arc<Health>>) -> Response {
+    let kafka = health.kafka.join(", ");
+    let text = format!(
+        "<!doctype html><meta charset=utf-8><title>Riverlog</title>\n\
+         <body style=\"font:16px/1.5 system-ui;max-width:40em;margin:3em auto;padding:0 1em\">\n\
+         <h1>Riverlog {}</h1>\n\
+         <p>A Kafka-compatible event log. Clients connect to <code>{kafka}</code>.</p>\n\
+         <ul><li><a href=/readyz?verbose>ready?</a><li><a href=/livez>alive?</a><li><a href=/metrics>metrics</a></ul>\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_local;
+
+    #[test]
+    fn only_this_machine_is_local() {
+        for host in [
+            "localhost",
+            "localhost:8082",
+            "127.0.0.1:8082",
+            "[::1]:8082",
+            "LOCALHOST",
+        ] {
+            assert!(is_local(host), "{host}");
+        }
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:8082",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+        ] {
+            assert!(!is_local(host), "{host}");
+        }
+    }
+}

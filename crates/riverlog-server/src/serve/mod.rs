@@ -1,0 +1,369 @@
+//! `riverlog serve`: sockets, threads and signals around a node.
+
+mod connection;
+mod http;
+mod limits;
+mod listener;
+pub(crate) mod log;
+mod metrics;
+mod settings;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use riverlog_api::kafka::{KafkaDoor, KafkaSettings};
+use riverlog_host::{DriveError, Driver};
+use riverlog_log::OpenError;
+use riverlog_log::disk::SystemDisk;
+use riverlog_node::StartError;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::client::{address, place};
+use crate::config::{Config, Listeners};
+use crate::failure::{Exit, Failure};
+
+use connection::Shared;
+use http::Health;
+use limits::{DEFAULT_RECEIVE_BYTES, Limits};
+use log::Repeats;
+
+/// Threads for sockets.
+const SOCKET_THREADS: usize = 2;
+/// Threads for the node's jobs, beside the one for the group commit.
+const JOB_THREADS: usize = 2;
+/// How long connections may take at a stop.
+const STOP: Duration = Duration::from_secs(2);
+
+/// What to serve.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) config: Config,
+    /// Where the data is unless `log.dirs` says.
+    pub(crate) data: PathBuf,
+    /// `host:port`; `None`: no HTTP.
+    pub(crate) http: Option<String>,
+    /// Others than this machine may connect, though nobody is asked who they are.
+    pub(crate) insecure: bool,
+    /// Say the lines that tools wait for in Kafka's log.
+    pub(crate) kafka_lines: bool,
+}
+
+/// What is known once it serves.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    /// What clients of the first listener are told.
+    pub(crate) kafka: String,
+    pub(crate) http: Option<String>,
+}
+
+struct Bound {
+    name: String,
+    socket: std::net::TcpListener,
+    advertised: (String, u16),
+    bound: SocketAddr,
+}
+
+/// Serves until a signal or until `when_ready` says that it is enough.
+pub(crate) fn run(
+    plan: &Plan,
+    when_ready: impl FnOnce(&Served) + Send + 'static,
+) -> Result<(), Failure> {
+    let start = Instant::now();
+    for warning in &plan.config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let values = plan.config.broker();
+    let listeners = Listeners::read(values).map_err(|mistakes| config_failure(&mistakes))?;
+    for warning in &listeners.warnings {
+        tracing::info!("{warning}");
+    }
+    let backlog = i32::try_from(values.number("socket.listen.backlog.size").unwrap_or(50))
+        .unwrap_or(50)
+        .max(1024);
+    let bound = bind_all(&listeners, plan, backlog)?;
+    let http = match &plan.http {
+        None => None,
+        Some(at) => {
+            let (host, port) = address(at)?;
+            let (socket, bound) = listener::bind(&host, port, 128, "--http")?;
+            refuse_open(bound.ip(), at, "--http", plan.insecure)?;
+            Some((socket, bound))
+        }
+    };
+    let driver = open(plan, &bound)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(SOCKET_THREADS)
+        .thread_name("riverlog-net")
+        .enable_all()
+        .build()
+        .map_err(|error| {
+            Failure::new(Exit::Finding, "threads can't be started").why(error.to_string())
+        })?;
+    let served = Served {
+        kafka: bound
+            .first()
+            .map_or_else(String::new, |b| place(&b.advertised.0, b.advertised.1)),
+        http: http.as_ref().map(|(_, at)| at.to_string()),
+    };
+    let ended = runtime.block_on(serve(
+        plan,
+        Arc::clone(&driver),
+        bound,
+        http,
+        start,
+        served,
+        when_ready,
+    ));
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    ended?;
+    driver
+        .close()
+        .map_err(|error| start_failure(&error, &plan.data))?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn bind_all(listeners: &Listeners, plan: &Plan, backlog: i32) -> Result<Vec<Bound>, Failure> {
+    let mut out = Vec::new();
+    for one in &listeners.all {
+        let (socket, bound) = listener::bind(&one.host, one.port, backlog, "--listen")?;
+        refuse_open(
+            bound.ip(),
+            &place(&one.host, one.port),
+            "--listen",
+            plan.insecure,
+        )?;
+        let advertised = match &one.advertised {
+            Some((host, 0)) => (host.clone(), bound.port()),
+            Some(advertised) => advertised.clone(),
+            None if bound.ip().is_unspecified() => {
+                let host = rustix::system::uname()
+                    .nodename()
+                    .to_string_lossy()
+                    .into_owned();
+                tracing::warn!(
+                    "listener {} is open on all addresses, and clients are told {}: set advertised.listeners to what they can reach",
+                    one.name,
+                    place(&host, bound.port())
+                );
+                (host, bound.port())
+            }
+            None => (one.host.clone(), bound.port()),
+        };
+        out.push(Bound {
+            name: one.name.clone(),
+            socket,
+            advertised,
+            bound,
+        });
+    }
+    Ok(out)
+}
+
+/// Nobody is asked who they are yet, so only this machine is served unless told otherwise (P14).
+fn refuse_open(ip: IpAddr, at: &str, flag: &str, insecure: bool) -> Result<(), Failure> {
+    if ip.is_loopback() || insecure {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("{at} would be open to other machines"))
+        .why("there is no authentication yet, so everyone who reaches this port could read and write everything")
+        .hint(format!("bind to 127.0.0.1 with {flag}, or accept it with --insecure on a network that you trust")))
+}
+
+fn open(plan: &Plan, bound: &[Bound]) -> Result<Arc<Driver>, Failure> {
+    let disk = SystemDisk::open(&plan.data).map_err(|error| folder_failure(&error, &plan.data))?;
+    let mut settings = settings::node_settings(&plan.config);
+    settings.listeners = bound
+        .iter()
+        .map(|b| (b.name.clone(), b.advertised.0.clone(), b.advertised.1))
+        .collect();
+    Driver::start(Arc::new(disk), settings, JOB_THREADS)
+        .map_err(|error| start_failure(&error, &plan.data))
+}
+
+async fn serve(
+    plan: &Plan,
+    driver: Arc<Driver>,
+    bound: Vec<Bound>,
+    http: Option<(std::net::TcpListener, SocketAddr)>,
+    start: Instant,
+    served: Served,
+    when_ready: impl FnOnce(&Served) + Send + 'static,
+) -> Result<(), Failure> {
+    let values = plan.config.broker();
+    let broken = |error: std::io::Error| {
+        Failure::new(Exit::Finding, "a socket can't be used").why(error.to_string())
+    };
+    let size =
+        |name: &str| usize::try_from(values.number(name).unwrap_or(i64::MAX)).unwrap_or(usize::MAX);
+    let limits = Limits::new(
+        DEFAULT_RECEIVE_BYTES,
+        size("max.connections"),
+        size("max.connections.per.ip"),
+    );
+    let idle = values
+        .number("connections.max.idle.ms")
+        .and_then(|ms| u64::try_from(ms).ok());
+    let (stopping, stop) = watch::channel(false);
+    let repeats = Arc::new(Repeats::new(Duration::from_secs(10), 5));
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(broken)?;
+    let mut kafka = Vec::new();
+    for one in bound {
+        let at = place(&one.advertised.0, one.advertised.1);
+        tracing::info!(listener = one.name, bound = %one.bound, "Kafka at {at}");
+        kafka.push(at);
+        let door = KafkaDoor::new(
+            Arc::clone(&driver.node),
+            KafkaSettings {
+                listener: one.name,
+                max_frame_bytes: size("socket.request.max.bytes"),
+                auto_create_topics: values.is_true("auto.create.topics.enable"),
+                fetch_sessions: size("max.incremental.fetch.session.cache.slots"),
+                ..KafkaSettings::default()
+            },
+        );
+        let shared = Arc::new(Shared {
+            door,
+            driver: Arc::clone(&driver),
+            limits: Arc::clone(&limits),
+            // A value below zero never ends a connection; a year is as good.
+            idle: Duration::from_millis(idle.unwrap_or(365 * 86_400_000)),
+            http_address: served.http.clone(),
+            stop: stop.clone(),
+        });
+        let listener = tokio::net::TcpListener::from_std(one.socket).map_err(broken)?;
+        tokio::spawn(listener::accept(listener, shared, Arc::clone(&repeats)));
+    }
+    let health = Arc::new(Health {
+        driver: Arc::clone(&driver),
+        limits: Arc::clone(&limits),
+        serving: AtomicBool::new(true),
+        kafka,
+        loopback: http.as_ref().is_some_and(|(_, at)| at.ip().is_loopback()),
+    });
+    if let Some((socket, at)) = http {
+        tracing::info!("HTTP at http://{at}");
+        let listener = tokio::net::TcpListener::from_std(socket).map_err(broken)?;
+        let (routes, mut stop) = (http::routes(Arc::clone(&health)), stop.clone());
+        tokio::spawn(async move {
+            let stopped = async move {
+                // The sender lives as long as the server.
+                let _ = stop.wait_for(|stop| *stop).await;
+            };
+            if let Err(error) = axum::serve(listener, routes)
+                .with_graceful_shutdown(stopped)
+                .await
+            {
+                tracing::warn!("the HTTP listener ended: {error}");
+            }
+        });
+    }
+    let ready_ms = start.elapsed().as_millis() as u64;
+    tracing::info!(ready_ms, data = %plan.data.display(), "ready");
+    if plan.kafka_lines {
+        kafka_lines(&driver);
+    }
+    // Not started by systemd: nobody to tell.
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    when_ready(&served);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
+    tracing::info!("stopping; a second signal ends it at once");
+    health.serving.store(false, Ordering::Release);
+    // Nobody listens any more if all connections are gone.
+    let _ = stopping.send(true);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        std::process::exit(Exit::Interrupted as i32);
+    });
+    let deadline = Instant::now() + STOP;
+    while limits.connected() > 0 && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// What Testcontainers' modules wait for in Kafka's log; said only when this truly serves.
+fn kafka_lines(driver: &Driver) {
+    let id = driver.node.settings().broker;
+    println!(
+        "[BrokerLifecycleManager id={id}] The broker has been unfenced. Transitioning from RECOVERY to RUNNING."
+    );
+    println!("[KafkaServer id={id}] started (kafka.server.KafkaServer)");
+    println!("[KafkaRaftServer nodeId={id}] Kafka Server started (kafka.server.KafkaRaftServer)");
+}
+
+/// Everything that is wrong with a configuration.
+pub(crate) fn config_failure(mistakes: &[impl ToString]) -> Failure {
+    let lines: Vec<String> = mistakes
+        .iter()
+        .map(|m| format!("- {}", m.to_string()))
+        .collect();
+    let what = match lines.len() {
+        1 => "the configuration has a mistake".to_owned(),
+        n => format!("the configuration has {n} mistakes"),
+    };
+    Failure::usage(format!("{what}\n{}", lines.join("\n")))
+        .hint("`riverlog config explain KEY` says what a key means; `riverlog config lint FILE` checks a file")
+}
+
+fn folder_failure(error: &std::io::Error, data: &Path) -> Failure {
+    let what = format!("the data folder {} can't be used", data.display());
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => Failure::new(Exit::Auth, what)
+            .why("this user may not read or write it")
+            .hint("give it to this user (chown), or name another folder with --data"),
+        std::io::ErrorKind::NotADirectory | std::io::ErrorKind::AlreadyExists => {
+            Failure::usage(what)
+                .why("it isn't a folder")
+                .hint("name a folder with --data")
+        }
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            Failure::new(Exit::Finding, what)
+                .why("the disk is full")
+                .hint("make room, or name a folder on another disk with --data")
+        }
+        std::io::ErrorKind::ReadOnlyFilesystem => Failure::new(Exit::Auth, what)
+            .why("the file system is read-only")
+            .hint("mount it for writing, or name another folder with --data"),
+        _ => Failure::new(Exit::Finding, what).why(error.to_string()),
+    }
+}
+
+fn start_failure(error: &DriveError, data: &Path) -> Failure {
+    let what = format!("the data folder {} can't be used", data.display());
+    match error {
+        DriveError::Start(StartError::Open(OpenError::InUse)) => Failure::new(Exit::Conflict, what)
+            .why("another riverlog process uses it")
+            .hint("stop that process, or name another folder with --data"),
+        DriveError::Start(StartError::Open(OpenError::Newer { found, known })) => {
+            Failure::new(Exit::Conflict, what)
+                .why(format!(
+                    "it has format {found}, and this release knows formats up to {known}"
+                ))
+                .hint("start a newer release of riverlog")
+        }
+        DriveError::Start(StartError::Open(OpenError::Disk(disk))) => {
+            let failure = folder_failure(&disk.source, data);
+            match failure.reason() {
+                Some(why) => {
+                    let why = format!("{why} ({} {})", disk.action, disk.path);
+                    failure.why(why)
+                }
+                None => failure,
+            }
+        }
+        other => Failure::new(Exit::Finding, what).why(other.to_string()),
+    }
+}
