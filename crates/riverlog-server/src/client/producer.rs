@@ -65,6 +65,7 @@ impl Producer {
         producer.find_leaders(client)?;
         if settings.idempotent {
             let request = InitProducerIdRequest {
+                transactional_id: None,
                 transaction_timeout_ms: 60_000,
                 producer_id: -1,
                 producer_epoch: -1,

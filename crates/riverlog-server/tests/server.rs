@@ -1,0 +1,227 @@
+//! The server as a whole: start, serve, stop, start again; HTTP; other protocols on its ports.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use common::{Server, eventually, riverlog, run_with, signal, wait};
+
+fn http(at: &str, path: &str, host: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(at).unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    let body = answer.split_once("\r\n\r\n").unwrap().1.to_owned();
+    (status, body)
+}
+
+#[test]
+fn records_survive_a_stop_and_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    server.ok(&["topic", "create", "t", "-p", "3"]);
+    server.ok_with(&["produce", "t", "-K", ":"], "a:1\nb:2\nc:3\n");
+    let (code, log) = server.stop();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("\"stopped\""), "{log}");
+
+    let server = Server::start(folder.path(), &[]);
+    server.ok_with(&["produce", "t", "-K", ":"], "a:4\n");
+    server.kill();
+
+    let server = Server::start(folder.path(), &[]);
+    let got = server.ok(&["consume", "t", "-e", "-f", "%k=%s\\n"]);
+    let mut got: Vec<&str> = got.lines().collect();
+    got.sort_unstable();
+    assert_eq!(got, ["a=1", "a=4", "b=2", "c=3"]);
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn http_tells_health_and_metrics_to_this_machine_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    server.ok(&["topic", "create", "t", "-p", "2"]);
+    server.ok_with(&["produce", "t"], "x\n");
+    server.ok(&["consume", "t", "-e", "--group", "g"]);
+    assert_eq!(http(&server.http, "/livez", "localhost").0, 200);
+    assert_eq!(http(&server.http, "/startupz", "localhost").0, 200);
+    let (status, body) = http(&server.http, "/readyz?verbose", "localhost:8082");
+    assert_eq!(
+        (status, body.contains("\"ready\":true")),
+        (200, true),
+        "{body}"
+    );
+    let (status, metrics) = http(&server.http, "/metrics", "127.0.0.1");
+    assert_eq!(status, 200);
+    for line in [
+        "kafka_brokers 1.0",
+        "kafka_topic_partitions{topic=\"t\"} 2.0",
+        "kafka_consumergroup_lag_sum{consumergroup=\"g\",topic=\"t\"} 0.0",
+        "# TYPE riverlog_bytes_in counter",
+        "# EOF",
+    ] {
+        assert!(metrics.contains(line), "no {line:?} in\n{metrics}");
+    }
+    assert!(
+        http(&server.http, "/", "localhost")
+            .1
+            .contains(&server.kafka)
+    );
+    assert_eq!(http(&server.http, "/nothing", "localhost").0, 404);
+    assert_eq!(http(&server.http, "/metrics", "evil.example").0, 421);
+    assert_eq!(server.stop().0, Some(0));
+}
+
+/// Writes something to a port, and reads until it is closed.
+fn say(at: &str, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    stream.write_all(bytes).unwrap();
+    let mut answer = Vec::new();
+    // A reset is an end too.
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+#[test]
+fn strangers_are_told_and_closed_and_others_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let answer =
+        String::from_utf8(say(&server.kafka, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert!(answer.contains(&server.http), "{answer}");
+    for bytes in [
+        &[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 3][..],
+        &[0, 0, 0, 0],
+        &[0xff, 0xff, 0xff, 0xff],
+        &[0x7f, 0xff, 0xff, 0xff],
+        &[0, 0, 0, 10, 0x7f, 0xff, 0, 0, 0, 0, 0, 1, 0xff, 0xff],
+        &[0, 0, 0, 3, 1, 2, 3],
+    ] {
+        assert_eq!(say(&server.kafka, bytes), b"", "{bytes:x?}");
+    }
+    // Announces much, sends nothing, and stays.
+    let held: Vec<TcpStream> = (0..50)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&server.kafka).unwrap();
+            stream.write_all(&[5, 0, 0, 0, 1]).unwrap();
+            stream
+        })
+        .collect();
+    server.ok(&["topic", "create", "t"]);
+    assert!(
+        http(&server.http, "/metrics", "localhost")
+            .1
+            .contains("riverlog_connections 50.0")
+    );
+    drop(held);
+    let (code, log) = server.stop();
+    assert_eq!(code, Some(0));
+    assert!(log.contains("the bytes are HTTP"), "{log}");
+    assert!(log.contains("TLS handshake"), "{log}");
+}
+
+#[test]
+fn connections_of_an_address_are_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--set", "max.connections.per.ip=3"]);
+    let held: Vec<TcpStream> = (0..3)
+        .map(|_| TcpStream::connect(&server.kafka).unwrap())
+        .collect();
+    assert!(eventually(|| http(&server.http, "/metrics", "localhost")
+        .1
+        .contains("riverlog_connections 3.0")));
+    assert_eq!(say(&server.kafka, b""), b"");
+    drop(held);
+    assert!(eventually(|| server
+        .run(&["topic", "list"])
+        .status
+        .success()));
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn it_starts_and_stops_quickly_and_a_second_signal_ends_it_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    let mut server = Server::start(folder.path(), &[]);
+    // The goal is 0.3 s; tests run on machines that do much else.
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        start.elapsed()
+    );
+    signal(&server.child, "INT");
+    assert_eq!(wait(&mut server.child), Some(0));
+    assert!(server.log.join().unwrap().contains("stopping"));
+}
+
+#[test]
+fn configuration_comes_from_file_environment_and_flags() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("server.properties");
+    std::fs::write(&file, "num.partitions=2\nnode.id=5\nzookeeper.connect=x\n").unwrap();
+    let data = folder.path().join("data");
+    let server = Server::start(
+        &data,
+        &[
+            "--config",
+            file.to_str().unwrap(),
+            "--set",
+            "num.partitions=4",
+        ],
+    );
+    server.ok(&["topic", "create", "t"]);
+    assert_eq!(server.ok(&["topic", "list"]), "t\t4\t1\n");
+    assert_eq!(server.ok(&["cluster", "brokers", "-o", "name"]), "5\n");
+    let got = server.ok(&["config", "get", "broker:5", "num.partitions"]);
+    assert_eq!(got, "num.partitions\t4\tbroker, at start\n");
+    let (_, log) = server.stop();
+    assert!(data.exists() && log.is_ascii());
+}
+
+#[test]
+fn advertised_addresses_are_what_clients_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(
+        folder.path(),
+        &["--set", "advertised.listeners=PLAINTEXT://127.0.0.1:1"],
+    );
+    // The log tells the advertised address; the bound one is in the same line.
+    assert_eq!(server.kafka, "127.0.0.1:1");
+    let (_, log) = server.stop();
+    let bound = log.lines().find(|l| l.contains("Kafka at")).unwrap();
+    assert!(bound.contains("\"bound\":\"127.0.0.1:"), "{bound}");
+}
+
+#[test]
+fn dev_serves_a_sample_and_leaves_nothing() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut child = riverlog(&["dev", "--listen", "127.0.0.1:0", "--http", "none"])
+        .env("TMPDIR", temp.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let first = lines.next().unwrap().unwrap();
+    let kafka = first.strip_prefix("Kafka   ").unwrap().to_owned();
+    let output = run_with(&["-b", &kafka, "consume", "hello", "-e"], "");
+    assert!(
+        String::from_utf8_lossy(&output.stdout).starts_with("hello\n"),
+        "{output:?}"
+    );
+    signal(&child, "INT");
+    assert_eq!(wait(&mut child), Some(0));
+    assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);
+}
