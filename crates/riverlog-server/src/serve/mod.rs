@@ -224,6 +224,7 @@ async fn serve(
                 max_frame_bytes: size("socket.request.max.bytes"),
                 auto_create_topics: values.is_true("auto.create.topics.enable"),
                 fetch_sessions: size("max.incremental.fetch.session.cache.slots"),
+                max_fetch_bytes: size("fetch.max.bytes"),
                 ..KafkaSettings::default()
             },
         );
