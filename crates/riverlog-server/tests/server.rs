@@ -164,7 +164,15 @@ fn it_starts_and_stops_quickly_and_a_second_signal_ends_it_at_once() {
     );
     signal(&server.child, "INT");
     assert_eq!(wait(&mut server.child), Some(0));
-    assert!(server.log.join().unwrap().contains("stopping"));
+    assert!(
+        server
+            .log
+            .take()
+            .unwrap()
+            .join()
+            .unwrap()
+            .contains("stopping")
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `riverlog dev`: a broker to try things with.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -162,17 +163,22 @@ fn greet(served: &Served, kept: bool) {
     } else {
         format!(" -b {}", served.kafka)
     };
-    println!("Kafka   {}", served.kafka);
-    if let Some(http) = &served.http {
-        println!("HTTP    http://{http}");
-    }
-    println!("\nIn another terminal:");
-    println!("  riverlog consume {SAMPLE} --from start{brokers}");
-    println!("  echo hi | riverlog produce {SAMPLE}{brokers}");
-    println!("  riverlog topic list{brokers}");
-    println!("  kcat -b {} -C -t {SAMPLE} -o beginning -e", served.kafka);
-    println!(
-        "\nCtrl-C ends it{}.",
-        if kept { "" } else { "; the data is gone then" }
+    let http = served
+        .http
+        .as_ref()
+        .map_or_else(String::new, |at| format!("HTTP    http://{at}\n"));
+    let text = format!(
+        "Kafka   {kafka}\n{http}\n\
+         In another terminal:\n\
+         \x20 riverlog consume {SAMPLE} --from start{brokers}\n\
+         \x20 echo hi | riverlog produce {SAMPLE}{brokers}\n\
+         \x20 riverlog topic list{brokers}\n\
+         \x20 kcat -b {kafka} -C -t {SAMPLE} -o beginning -e\n\n\
+         Ctrl-C ends it{end}.\n",
+        kafka = served.kafka,
+        end = if kept { "" } else { "; the data is gone then" },
     );
+    let mut out = std::io::stdout().lock();
+    // Whoever doesn't look may still use the broker.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -95,7 +95,7 @@ pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, repeats: 
                 }
                 Err(bound) => {
                     if let Some(before) = repeats.say(bound, Instant::now()) {
-                        tracing::warn!(peer = %address, before, "a connection is refused: {bound} is reached");
+                        tracing::warn!(peer = %address, held_back = held(before), "a connection is refused: {bound} is reached");
                     }
                 }
             },
@@ -129,14 +129,19 @@ async fn serve(
         Ended::Idle => tracing::debug!(peer = %address, "an idle connection is closed"),
         Ended::Refused(close) => {
             if let Some(before) = repeats.say("refused", Instant::now()) {
-                tracing::info!(peer = %address, before, "a connection is closed: {close}");
+                tracing::info!(peer = %address, held_back = held(before), "a connection is closed: {close}");
             }
         }
         Ended::Foreign(words, _) => {
             if let Some(before) = repeats.say("foreign", Instant::now()) {
-                tracing::info!(peer = %address, before, "a connection is closed: {words}");
+                tracing::info!(peer = %address, held_back = held(before), "a connection is closed: {words}");
             }
         }
     }
     drop(seat);
+}
+
+/// How many lines of a kind were held back before this one, if any.
+fn held(before: u32) -> Option<u32> {
+    (before > 0).then_some(before)
 }

@@ -8,6 +8,7 @@ pub(crate) mod log;
 mod metrics;
 mod settings;
 
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -298,11 +299,14 @@ async fn serve(
 /// What Testcontainers' modules wait for in Kafka's log; said only when this truly serves.
 fn kafka_lines(driver: &Driver) {
     let id = driver.node.settings().broker;
-    println!(
-        "[BrokerLifecycleManager id={id}] The broker has been unfenced. Transitioning from RECOVERY to RUNNING."
+    let lines = format!(
+        "[BrokerLifecycleManager id={id}] The broker has been unfenced. Transitioning from RECOVERY to RUNNING.\n\
+         [KafkaServer id={id}] started (kafka.server.KafkaServer)\n\
+         [KafkaRaftServer nodeId={id}] Kafka Server started (kafka.server.KafkaRaftServer)\n"
     );
-    println!("[KafkaServer id={id}] started (kafka.server.KafkaServer)");
-    println!("[KafkaRaftServer nodeId={id}] Kafka Server started (kafka.server.KafkaRaftServer)");
+    let mut out = std::io::stdout().lock();
+    // Nobody reads: then nobody waits for them.
+    let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
 }
 
 /// Everything that is wrong with a configuration.

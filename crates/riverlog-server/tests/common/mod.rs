@@ -8,14 +8,22 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A running server.
 pub struct Server {
     pub child: Child,
     pub kafka: String,
     pub http: String,
-    pub log: std::thread::JoinHandle<String>,
+    pub log: Option<std::thread::JoinHandle<String>>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A test that failed leaves nothing behind; one that passed has waited for the end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// The binary, free of what the caller's environment says.
@@ -108,7 +116,7 @@ impl Server {
     pub fn stop(mut self) -> (Option<i32>, String) {
         signal(&self.child, "TERM");
         let status = wait(&mut self.child);
-        (status, self.log.join().unwrap())
+        (status, self.log.take().unwrap().join().unwrap())
     }
 
     /// As a power cut for the process.
@@ -128,7 +136,23 @@ pub fn run_with(args: &[&str], input: &str) -> Output {
         .unwrap();
     // A command that refuses its arguments doesn't read.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    child.wait_with_output().unwrap()
+    let id = child.id().to_string();
+    let (done, ended) = std::sync::mpsc::channel::<()>();
+    let watch = std::thread::spawn(move || {
+        let late = ended.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+        if late {
+            // It may have ended just now.
+            let _ = Command::new("kill").args(["-KILL", &id]).status();
+        }
+        late
+    });
+    let output = child.wait_with_output().unwrap();
+    drop(done);
+    assert!(
+        !watch.join().unwrap(),
+        "{args:?} didn't end in time: {output:?}"
+    );
+    output
 }
 
 /// Sends a signal.
