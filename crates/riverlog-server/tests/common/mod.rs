@@ -79,7 +79,7 @@ impl Server {
             child,
             kafka,
             http,
-            log,
+            log: Some(log),
         }
     }
 
