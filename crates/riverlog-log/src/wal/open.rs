@@ -284,10 +284,15 @@ fn all_slots(disk: &dyn Disk, count: usize) -> Result<Vec<Arc<dyn DiskFile>>, Di
     let mut files = Vec::with_capacity(count);
     for slot in 0..count {
         let path = slot_path(slot);
-        let file = disk
+        match disk
             .open(&path, OpenMode::Create)
-            .map_err(failed("open", &path))?;
-        files.push(file);
+            .map_err(failed("open", &path))
+        {
+            Ok(file) => files.push(file),
+            // The log was to become larger; a full disk must not keep the node from starting.
+            Err(error) if error.is_full() && slot >= there.len().max(2) => break,
+            Err(error) => return Err(error),
+        }
     }
     if there.len() < count || there.iter().any(Option::is_none) {
         disk.sync_dir("wal").map_err(failed("sync", "wal"))?;

@@ -229,7 +229,8 @@ fn content(disk: &CrashDisk, slot: usize) -> Vec<u8> {
 fn damage(disk: &CrashDisk, start: WalStart) -> (String, String) {
     match Wal::open(disk, SETTINGS, start) {
         Err(OpenError::Damaged { path, reason, .. }) => (path, reason),
-        other => panic!("{other:?}"),
+        Err(other) => panic!("{other:?}"),
+        Ok((_, found)) => panic!("{} entries and no damage", found.entries.len()),
     }
 }
 
@@ -612,4 +613,80 @@ fn a_mark_of_entries_that_never_became_durable_is_not_taken_for_one_of_later_ent
     let (wal, _) = open(&disk.crash_with(1, Survivors::Nothing), beyond);
     assert_eq!(wal.submitted(), lost);
     assert_eq!(wal.durable(), lost);
+}
+
+#[test]
+fn a_group_of_another_history_is_not_taken_for_the_next_one() {
+    // Two histories with the same places after the first group.
+    let disk = CrashDisk::new(1);
+    filled(&disk, 1, 100);
+    let other = disk.crash(1);
+    let write = |disk: &CrashDisk, fill: i64| {
+        let (wal, _) = open(disk, start());
+        for n in 0..2 {
+            wal.submit(append(1, fill + n, 1_000));
+            wal.flush().unwrap();
+        }
+    };
+    write(&disk, 10);
+    write(&other, 50);
+    // The last write of one was lost after it had been acknowledged, and what lies there is the other's.
+    let place = (slot_path(1), 0);
+    assert_eq!(content(&disk, 1).len(), BLOCK as usize);
+    let stale = other.open(&place.0, OpenMode::Read).unwrap();
+    let mut block = vec![0; BLOCK as usize];
+    stale.read_at(&mut block, place.1).unwrap();
+    let file = disk.open(&place.0, OpenMode::Write).unwrap();
+    file.write_at(&[&block], place.1).unwrap();
+    let (path, reason) = damage(&disk, start());
+    assert!(reason.contains("another file"), "{path}: {reason}");
+}
+
+#[test]
+fn a_file_is_reused_only_when_a_durable_group_says_so() {
+    let disk = CrashDisk::new(1);
+    let (wal, entries) = filled(&disk, 20, 2_000);
+    // Released, but no group has told yet: a crash finds the log whole, and all of it needed.
+    wal.release(entries[18].0);
+    assert!(wal.used() > 6 * 3 * BLOCK);
+    let (_, found) = open(&disk.crash_with(1, Survivors::Nothing), start());
+    assert_eq!(found, entries);
+    wal.submit(append(1, 20, 2_000));
+    wal.flush().unwrap();
+    assert!(wal.used() <= 2 * 3 * BLOCK);
+    let (_, found) = open(&disk.crash_with(1, Survivors::Nothing), start());
+    assert_eq!(found.len(), 2);
+}
+
+#[test]
+fn preparing_never_takes_the_last_file_that_a_flush_could_use() {
+    let disk = CrashDisk::new(1);
+    let settings = WalSettings {
+        capacity: 2 * SETTINGS.segment_bytes,
+        ..SETTINGS
+    };
+    let wal = Wal::create(&disk, settings, VOLUME).unwrap();
+    let before = disk.counts();
+    assert!(!wal.prepare().unwrap());
+    assert_eq!(disk.counts(), before);
+    wal.submit(append(1, 0, 14_000));
+    wal.flush().unwrap();
+}
+
+#[test]
+fn a_larger_log_on_a_full_disk_goes_on_with_the_files_it_has() {
+    let disk = CrashDisk::new(1);
+    let (_, entries) = filled(&disk, 2, 100);
+    let disk = disk.crash(1);
+    disk.set_capacity(Some(0));
+    let settings = WalSettings {
+        capacity: 2 * SETTINGS.capacity,
+        ..SETTINGS
+    };
+    let (_, recovered) = Wal::open(&disk, settings.clone(), start()).unwrap();
+    assert_eq!(recovered.entries, entries);
+    assert_eq!(disk.list("wal").unwrap().len(), 8);
+    disk.set_capacity(None);
+    Wal::open(&disk, settings, start()).unwrap();
+    assert_eq!(disk.list("wal").unwrap().len(), 16);
 }
