@@ -1,0 +1,119 @@
+//! `riverlog-bench`: each subcommand measures one thing and prints lines `MEASURE name value unit`; `cargo xtask bench` runs
+//! them turn about and keeps the numbers.
+
+mod embedded;
+mod floor;
+mod measure;
+mod wire;
+
+use clap::{Parser, Subcommand};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// The library in memory, one thread: publish_batch(100) and poll(1000) of 100 bytes.
+    Memory {
+        /// Records.
+        #[arg(long, default_value_t = 5_000_000)]
+        records: usize,
+    },
+    /// Synced publishes of one record at a time from 1, 16 and 256 threads, and the disk's own fdatasync rate.
+    Publish {
+        /// Seconds of each.
+        #[arg(long, default_value_t = 5)]
+        seconds: u64,
+    },
+    /// CPU to append and read a gibibyte in page-cache mode, beside a program that only writes and reads the files.
+    Append {
+        /// MiB.
+        #[arg(long, default_value_t = 1024)]
+        mib: u64,
+    },
+    /// How long a start takes after a kill with that much in the log.
+    Recovery {
+        /// MiB.
+        #[arg(long, default_value_t = 8192)]
+        mib: u64,
+    },
+    /// Fills a data folder for `recovery`, then waits to be killed.
+    #[command(hide = true)]
+    Fill {
+        /// Folder.
+        data: std::path::PathBuf,
+        /// MiB.
+        mib: u64,
+    },
+    /// Produces encoded batches to a broker: 12 partitions, five requests under way.
+    Produce {
+        /// Bytes of records in a batch.
+        #[arg(long, default_value_t = 128 << 10)]
+        batch: usize,
+        /// Bytes of a record.
+        #[arg(long, default_value_t = 1_000)]
+        record: usize,
+        /// MiB in all.
+        #[arg(long, default_value_t = 1024)]
+        mib: u64,
+        /// none, lz4 or zstd.
+        #[arg(long, default_value = "none")]
+        compression: String,
+        /// Topic setting KEY=VALUE, where the broker has it.
+        #[arg(long)]
+        topic_config: Vec<String>,
+        /// HOST:PORT.
+        broker: String,
+    },
+    /// Produces one record at a time, one request under way.
+    Single {
+        /// Records.
+        #[arg(long, default_value_t = 5_000)]
+        records: u64,
+        /// Topic setting KEY=VALUE, where the broker has it.
+        #[arg(long)]
+        topic_config: Vec<String>,
+        /// HOST:PORT.
+        broker: String,
+    },
+    /// Produces, then consumes it all from one connection.
+    Consume {
+        /// Bytes of records in a batch.
+        #[arg(long, default_value_t = 128 << 10)]
+        batch: usize,
+        /// Bytes of one answer.
+        #[arg(long, default_value_t = 12 << 20)]
+        answer: i32,
+        /// MiB in all.
+        #[arg(long, default_value_t = 1024)]
+        mib: u64,
+        /// Topic setting KEY=VALUE, where the broker has it.
+        #[arg(long)]
+        topic_config: Vec<String>,
+        /// HOST:PORT.
+        broker: String,
+    },
+}
+
+fn main() -> Result<()> {
+    match Args::parse().what {
+        What::Memory { records } => embedded::memory(records),
+        What::Publish { seconds } => embedded::publish(seconds),
+        What::Append { mib } => embedded::append(mib),
+        What::Recovery { mib } => embedded::recovery(mib),
+        What::Fill { data, mib } => embedded::fill(&data, mib),
+        What::Produce { batch, record, mib, compression, topic_config, broker } => {
+            wire::produce(&broker, &wire::Load { batch, record, mib, compression, topic_config })
+        }
+        What::Single { records, topic_config, broker } => wire::single(&broker, records, &topic_config),
+        What::Consume { batch, answer, mib, topic_config, broker } => {
+            let load = wire::Load { batch, record: 1_000, mib, compression: "none".to_owned(), topic_config };
+            wire::consume(&broker, &load, answer)
+        }
+    }
+}
