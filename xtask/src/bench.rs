@@ -49,11 +49,9 @@ enum What {
     /// A broker of its own for each run: this measures its start and what it holds when idle.
     Start,
     /// A program of this workspace without a broker, for the embedded library.
-    #[expect(dead_code, reason = "the list has no such row yet")]
     Embedded(Target),
     /// A program of this workspace that gets the broker's address as its last argument. One broker of each kind
     /// runs from the first run to the last; `warm_up` runs of each aren't counted.
-    #[expect(dead_code, reason = "the list has no such row yet")]
     Load {
         target: Target,
         settings: &'static [(&'static str, &'static str)],
@@ -69,11 +67,157 @@ struct Target {
     args: &'static [&'static str],
 }
 
-const BENCHES: &[Bench] = &[Bench {
-    name: "start",
-    about: "an empty folder to the first answered request; memory and CPU of three idle seconds after it",
-    what: What::Start,
-}];
+/// `riverlog-bench` with these words.
+const fn bench(args: &'static [&'static str]) -> Target {
+    Target {
+        build: &["--package", "riverlog-bench"],
+        binary: "riverlog-bench",
+        args,
+    }
+}
+
+/// A load over the wire on page-cache topics, as Kafka is by default; F1–F5a.
+const fn page_cache(args: &'static [&'static str]) -> What {
+    What::Load {
+        target: bench(args),
+        settings: &[],
+        warm_up: 2,
+    }
+}
+
+/// A load over the wire on synced topics; Kafka syncs each batch too.
+const fn synced(args: &'static [&'static str]) -> What {
+    What::Load {
+        target: bench(args),
+        settings: &[],
+        warm_up: 1,
+    }
+}
+
+const BENCHES: &[Bench] = &[
+    Bench {
+        name: "start",
+        about: "F9, F11: an empty folder to the first answered request; memory and CPU of three idle seconds after it",
+        what: What::Start,
+    },
+    Bench {
+        name: "memory",
+        about: "F18: the library in memory, publish_batch(100) and poll(1000) of 100 bytes",
+        what: What::Embedded(bench(&["memory"])),
+    },
+    Bench {
+        name: "publish",
+        about: "the library on disk: synced publishes from 1, 16 and 256 threads beside the disk's own syncs",
+        what: What::Embedded(bench(&["publish"])),
+    },
+    Bench {
+        name: "append",
+        about: "the library on disk: CPU a GiB appended and read in page-cache mode beside the floor",
+        what: What::Embedded(bench(&["append"])),
+    },
+    Bench {
+        name: "recovery",
+        about: "the library on disk: kill -9 with 8 GiB stored to the first old record",
+        what: What::Embedded(bench(&["recovery"])),
+    },
+    Bench {
+        name: "produce-128k",
+        about: "F1, F5: batches of 128 KiB, 12 partitions, five requests under way, page cache",
+        what: page_cache(&[
+            "produce",
+            "--mib",
+            "2048",
+            "--topic-config",
+            "riverlog.durability=page-cache",
+        ]),
+    },
+    Bench {
+        name: "produce-16k",
+        about: "F2: batches of 16 KiB, page cache",
+        what: page_cache(&[
+            "produce",
+            "--batch",
+            "16384",
+            "--topic-config",
+            "riverlog.durability=page-cache",
+        ]),
+    },
+    Bench {
+        name: "produce-1k",
+        about: "F2a: requests of one record of 1 KiB, page cache",
+        what: page_cache(&[
+            "produce",
+            "--batch",
+            "512",
+            "--mib",
+            "128",
+            "--topic-config",
+            "riverlog.durability=page-cache",
+        ]),
+    },
+    Bench {
+        name: "produce-lz4",
+        about: "F3: batches of 128 KiB, lz4, a logical GiB, page cache",
+        what: page_cache(&[
+            "produce",
+            "--compression",
+            "lz4",
+            "--topic-config",
+            "riverlog.durability=page-cache",
+        ]),
+    },
+    Bench {
+        name: "produce-zstd",
+        about: "F3: batches of 128 KiB, zstd, a logical GiB, page cache",
+        what: page_cache(&[
+            "produce",
+            "--compression",
+            "zstd",
+            "--topic-config",
+            "riverlog.durability=page-cache",
+        ]),
+    },
+    Bench {
+        name: "produce-100b",
+        about: "F5a: records of 100 bytes, 150 a batch, page cache",
+        what: page_cache(&[
+            "produce",
+            "--record",
+            "100",
+            "--batch",
+            "16200",
+            "--topic-config",
+            "riverlog.durability=page-cache",
+        ]),
+    },
+    Bench {
+        name: "consume-128k",
+        about: "F4, F6: answers of 12 MiB of batches of 128 KiB, page cache; the CPU includes producing them",
+        what: page_cache(&[
+            "consume",
+            "--topic-config",
+            "riverlog.durability=page-cache",
+        ]),
+    },
+    Bench {
+        name: "sync-16k",
+        about: "F8: batches of 16 KiB, five requests under way, synced (Kafka: flush.messages=1)",
+        what: synced(&[
+            "produce",
+            "--batch",
+            "16384",
+            "--mib",
+            "256",
+            "--topic-config",
+            "flush.messages=1",
+        ]),
+    },
+    Bench {
+        name: "sync-single",
+        about: "F8: one record at a time, synced (Kafka: flush.messages=1)",
+        what: synced(&["single", "--topic-config", "flush.messages=1"]),
+    },
+];
 
 /// A number with its unit.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,7 +12,7 @@ use clap::Parser;
 
 use crate::Result;
 use crate::place;
-use crate::run::program;
+use crate::run::{cargo, program};
 use crate::tools::{self, Tool};
 
 #[derive(Parser)]
@@ -40,6 +40,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     println!("{}", dir.join(name).display());
     Ok(())
+}
+
+/// The main job of the README: two loads, a dead consumer, a killed process, and every flight once in the end.
+pub(crate) fn main_job() -> Result<()> {
+    let input = flights()?.join("flights.jsonl");
+    cargo()
+        .args([
+            "run",
+            "--quiet",
+            "--locked",
+            "--package",
+            "riverlog",
+            "--example",
+            "flights",
+            "--",
+        ])
+        .arg(&input)
+        .limit(300)
+        .shown_live()
 }
 
 /// The cache folder with `flights.jsonl` and `flights.tsv`.

@@ -19,7 +19,10 @@ const GIB: f64 = (1u64 << 30) as f64;
 pub(crate) fn memory(records: usize) -> Result<()> {
     let broker = Broker::in_memory();
     // Bounded, so that the broker and not the allocator is measured.
-    broker.topic_builder(TOPIC).retention_records(1_000_000).create()?;
+    broker
+        .topic_builder(TOPIC)
+        .retention_records(1_000_000)
+        .create()?;
     let mut consumer = broker.subscribe(TOPIC, "bench", "one")?;
     let value = [7; 100];
     let messages = vec![Message::new(None, &value); 100];
@@ -39,7 +42,11 @@ pub(crate) fn memory(records: usize) -> Result<()> {
         polling += began.elapsed();
     }
     let per_second = |time: Duration| records as f64 / time.as_secs_f64();
-    print("records published and polled a second", per_second(publishing + polling), "1/s");
+    print(
+        "records published and polled a second",
+        per_second(publishing + polling),
+        "1/s",
+    );
     print("records published a second", per_second(publishing), "1/s");
     print("records polled a second", per_second(polling), "1/s");
     Ok(())
@@ -49,7 +56,11 @@ pub(crate) fn memory(records: usize) -> Result<()> {
 pub(crate) fn publish(seconds: u64) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let time = Duration::from_secs(seconds);
-    print("fdatasync a second", floor::syncs_per_second(folder.path(), time)?, "1/s");
+    print(
+        "fdatasync a second",
+        floor::syncs_per_second(folder.path(), time)?,
+        "1/s",
+    );
     let broker = Broker::open(folder.path().join("data"))?;
     broker.create_topic(TOPIC, 12)?;
     for threads in [1, 16, 256] {
@@ -79,7 +90,11 @@ pub(crate) fn publish(seconds: u64) -> Result<()> {
             Ok(all)
         })?;
         let name = format!("{threads} threads, synced publish");
-        print(&format!("{name}, records a second"), count.load(Ordering::Relaxed) as f64 / time.as_secs_f64(), "1/s");
+        print(
+            &format!("{name}, records a second"),
+            count.load(Ordering::Relaxed) as f64 / time.as_secs_f64(),
+            "1/s",
+        );
         print_latencies(&name, &all);
     }
     Ok(())
@@ -106,7 +121,10 @@ pub(crate) fn append(mib: u64) -> Result<()> {
     std::fs::remove_file(folder.path().join("floor"))?;
 
     let broker = Broker::open(folder.path().join("data"))?;
-    broker.topic_builder(TOPIC).durability(Durability::PageCache).create()?;
+    broker
+        .topic_builder(TOPIC)
+        .durability(Durability::PageCache)
+        .create()?;
     let value = [7; 1_000];
     let messages = vec![Message::new(None, &value); 128];
     let before = cpu();
@@ -159,11 +177,24 @@ pub(crate) fn recovery(mib: u64) -> Result<()> {
     child.wait()?;
     let began = Instant::now();
     let broker = Broker::open(&data)?;
-    print("start after a kill", began.elapsed().as_secs_f64() * 1e3, "ms");
+    print(
+        "start after a kill",
+        began.elapsed().as_secs_f64() * 1e3,
+        "ms",
+    );
     let mut consumer = broker.subscribe(TOPIC, "bench", "one")?;
     while consumer.poll(1, Duration::from_secs(1))?.is_empty() {}
-    print("kill to the first old record", began.elapsed().as_secs_f64() * 1e3, "ms");
-    let stored: i64 = broker.topic(TOPIC)?.partitions()?.iter().map(|p| p.high_watermark()).sum();
+    print(
+        "kill to the first old record",
+        began.elapsed().as_secs_f64() * 1e3,
+        "ms",
+    );
+    let stored: i64 = broker
+        .topic(TOPIC)?
+        .partitions()?
+        .iter()
+        .map(|p| p.high_watermark())
+        .sum();
     print("records found", stored as f64, "records");
     Ok(())
 }

@@ -107,12 +107,42 @@ fn main() -> Result<()> {
         What::Append { mib } => embedded::append(mib),
         What::Recovery { mib } => embedded::recovery(mib),
         What::Fill { data, mib } => embedded::fill(&data, mib),
-        What::Produce { batch, record, mib, compression, topic_config, broker } => {
-            wire::produce(&broker, &wire::Load { batch, record, mib, compression, topic_config })
-        }
-        What::Single { records, topic_config, broker } => wire::single(&broker, records, &topic_config),
-        What::Consume { batch, answer, mib, topic_config, broker } => {
-            let load = wire::Load { batch, record: 1_000, mib, compression: "none".to_owned(), topic_config };
+        What::Produce {
+            batch,
+            record,
+            mib,
+            compression,
+            topic_config,
+            broker,
+        } => wire::produce(
+            &broker,
+            &wire::Load {
+                batch,
+                record,
+                mib,
+                compression,
+                topic_config,
+            },
+        ),
+        What::Single {
+            records,
+            topic_config,
+            broker,
+        } => wire::single(&broker, records, &topic_config),
+        What::Consume {
+            batch,
+            answer,
+            mib,
+            topic_config,
+            broker,
+        } => {
+            let load = wire::Load {
+                batch,
+                record: 1_000,
+                mib,
+                compression: "none".to_owned(),
+                topic_config,
+            };
             wire::consume(&broker, &load, answer)
         }
     }

@@ -14,7 +14,10 @@ pub(crate) fn print(name: &str, value: f64, unit: &str) {
 /// User and system time of this process so far.
 pub(crate) fn cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
 }
 
 /// Latencies in microseconds, from 1 µs to a minute with three digits.
@@ -24,6 +27,14 @@ pub(crate) fn latencies() -> Result<Histogram<u64>> {
 
 /// Prints the median and the 99th percentile.
 pub(crate) fn print_latencies(name: &str, histogram: &Histogram<u64>) {
-    print(&format!("{name} p50"), histogram.value_at_quantile(0.5) as f64 / 1e3, "ms");
-    print(&format!("{name} p99"), histogram.value_at_quantile(0.99) as f64 / 1e3, "ms");
+    print(
+        &format!("{name} p50"),
+        histogram.value_at_quantile(0.5) as f64 / 1e3,
+        "ms",
+    );
+    print(
+        &format!("{name} p99"),
+        histogram.value_at_quantile(0.99) as f64 / 1e3,
+        "ms",
+    );
 }

@@ -13,13 +13,14 @@ use riverlog_wire::messages::create_topics_request::{CreatableTopic, CreatableTo
 use riverlog_wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use riverlog_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use riverlog_wire::messages::{
-    ApiKey, CreateTopicsRequest, FetchRequest, FetchResponse, ProduceRequest, ProduceResponse, Request, Response,
+    ApiKey, CreateTopicsRequest, FetchRequest, FetchResponse, ProduceRequest, ProduceResponse,
+    Request, Response,
 };
 use riverlog_wire::primitives::Reader;
 use riverlog_wire::{ErrorCode, LeaderEpoch};
 
-use crate::measure::{latencies, print, print_latencies};
 use crate::Result;
+use crate::measure::{latencies, print, print_latencies};
 
 const PARTITIONS: i32 = 12;
 const DEPTH: usize = 5;
@@ -68,10 +69,14 @@ fn decode<R: Response>(key: ApiKey, version: i16, frame: &Bytes) -> Result<R> {
 
 /// A fresh topic; its name.
 fn topic(connection: &mut Connection, configs: &[String]) -> Result<String> {
-    let name = format!("bench-{}-{:?}", std::process::id(), Instant::now()).replace(|c: char| !c.is_alphanumeric(), "-");
+    let name = format!("bench-{}-{:?}", std::process::id(), Instant::now())
+        .replace(|c: char| !c.is_alphanumeric(), "-");
     let config = |text: &String| {
         let (key, value) = text.split_once('=').unwrap_or((text, ""));
-        CreatableTopicConfig { name: key.to_owned(), value: Some(value.to_owned()) }
+        CreatableTopicConfig {
+            name: key.to_owned(),
+            value: Some(value.to_owned()),
+        }
     };
     // Keys that only Riverlog has are left out for others.
     let attempts = [configs.iter().map(config).collect::<Vec<_>>(), Vec::new()];
@@ -83,7 +88,11 @@ fn topic(connection: &mut Connection, configs: &[String]) -> Result<String> {
             configs,
             ..CreatableTopic::default()
         };
-        let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 10_000, ..CreateTopicsRequest::default() };
+        let request = CreateTopicsRequest {
+            topics: vec![topic],
+            timeout_ms: 10_000,
+            ..CreateTopicsRequest::default()
+        };
         let response = connection.call(5, &request)?;
         match response.topics.first().map(|t| t.error_code) {
             Some(ErrorCode::NONE) => {
@@ -106,7 +115,9 @@ fn batch(load: &Load) -> Result<(Bytes, u64)> {
     };
     let mut builder = BatchBuilder::new(codec);
     // Half of each record repeats, so that codecs find something to do.
-    let mut value: Vec<u8> = (0..load.record).map(|i| if i % 2 == 0 { 7 } else { (i * 31 % 251) as u8 }).collect();
+    let mut value: Vec<u8> = (0..load.record)
+        .map(|i| if i % 2 == 0 { 7 } else { (i * 31 % 251) as u8 })
+        .collect();
     let mut logical = 0;
     while builder.size() < load.batch {
         if let Some(first) = value.first_mut() {
@@ -119,18 +130,28 @@ fn batch(load: &Load) -> Result<(Bytes, u64)> {
 }
 
 fn now_ms() -> i64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(now.as_millis()).unwrap_or(0)
 }
 
 fn produce_frame(topic: &str, index: i32, records: &Bytes) -> Result<Vec<u8>> {
-    let partition = PartitionProduceData { index, records: Some(records.clone()) };
+    let partition = PartitionProduceData {
+        index,
+        records: Some(records.clone()),
+    };
     let data = TopicProduceData {
         name: topic.to_owned(),
         partition_data: vec![partition],
         ..TopicProduceData::default()
     };
-    let request = ProduceRequest { acks: -1, timeout_ms: 30_000, topic_data: vec![data], ..ProduceRequest::default() };
+    let request = ProduceRequest {
+        acks: -1,
+        timeout_ms: 30_000,
+        topic_data: vec![data],
+        ..ProduceRequest::default()
+    };
     let mut frame = Vec::new();
     encode_request(&mut frame, PRODUCE, 1, Some("riverlog-bench"), &request)?;
     Ok(frame)
@@ -138,7 +159,11 @@ fn produce_frame(topic: &str, index: i32, records: &Bytes) -> Result<Vec<u8>> {
 
 fn check_produced(frame: &Bytes) -> Result<()> {
     let response: ProduceResponse = decode(ApiKey::Produce, PRODUCE, frame)?;
-    let error = response.responses.iter().flat_map(|t| &t.partition_responses).find(|p| p.error_code != ErrorCode::NONE);
+    let error = response
+        .responses
+        .iter()
+        .flat_map(|t| &t.partition_responses)
+        .find(|p| p.error_code != ErrorCode::NONE);
     match error {
         None => Ok(()),
         Some(p) => Err(format!("produce: {} {:?}", p.error_code.name(), p.error_message).into()),
@@ -148,7 +173,9 @@ fn check_produced(frame: &Bytes) -> Result<()> {
 /// Sends `mib` MiB of batches; returns requests and seconds.
 fn fill(connection: &mut Connection, topic: &str, load: &Load) -> Result<(u64, f64, u64)> {
     let (records, logical) = batch(load)?;
-    let frames: Vec<Vec<u8>> = (0..PARTITIONS).map(|p| produce_frame(topic, p, &records)).collect::<Result<_>>()?;
+    let frames: Vec<Vec<u8>> = (0..PARTITIONS)
+        .map(|p| produce_frame(topic, p, &records))
+        .collect::<Result<_>>()?;
     let requests = ((load.mib << 20) / logical.max(1)).max(1);
     let mut latency = latencies()?;
     let mut sent = VecDeque::with_capacity(DEPTH);
@@ -159,7 +186,9 @@ fn fill(connection: &mut Connection, topic: &str, load: &Load) -> Result<(u64, f
             finish(connection, &mut sent, &mut latency)?;
             answered += 1;
         }
-        connection.0.write_all(&frames[(n % PARTITIONS as u64) as usize])?;
+        connection
+            .0
+            .write_all(&frames[(n % PARTITIONS as u64) as usize])?;
         sent.push_back(Instant::now());
     }
     while !sent.is_empty() {
@@ -187,8 +216,16 @@ pub(crate) fn produce(broker: &str, load: &Load) -> Result<()> {
     let mut connection = Connection::open(broker)?;
     let topic = topic(&mut connection, &load.topic_config)?;
     let (requests, seconds, bytes) = fill(&mut connection, &topic, load)?;
-    print("MiB a second", bytes as f64 / f64::from(1 << 20) / seconds, "MiB/s");
-    print("records a second", bytes as f64 / load.record as f64 / seconds, "1/s");
+    print(
+        "MiB a second",
+        bytes as f64 / f64::from(1 << 20) / seconds,
+        "MiB/s",
+    );
+    print(
+        "records a second",
+        bytes as f64 / load.record as f64 / seconds,
+        "1/s",
+    );
     print("requests", requests as f64, "requests");
     print("GiB", bytes as f64 / f64::from(1 << 30), "GiB");
     Ok(())
@@ -219,14 +256,20 @@ pub(crate) fn consume(broker: &str, load: &Load, answer: i32) -> Result<()> {
     let began = Instant::now();
     let mut bytes = 0_u64;
     loop {
-        let partitions = (0..PARTITIONS).zip(&next).map(|(partition, offset)| FetchPartition {
-            partition,
-            fetch_offset: *offset,
-            current_leader_epoch: LeaderEpoch::NONE.0,
-            partition_max_bytes: answer,
-            ..FetchPartition::default()
-        });
-        let fetch = FetchTopic { topic: topic.clone(), partitions: partitions.collect(), ..FetchTopic::default() };
+        let partitions = (0..PARTITIONS)
+            .zip(&next)
+            .map(|(partition, offset)| FetchPartition {
+                partition,
+                fetch_offset: *offset,
+                current_leader_epoch: LeaderEpoch::NONE.0,
+                partition_max_bytes: answer,
+                ..FetchPartition::default()
+            });
+        let fetch = FetchTopic {
+            topic: topic.clone(),
+            partitions: partitions.collect(),
+            ..FetchTopic::default()
+        };
         let request = FetchRequest {
             max_wait_ms: 0,
             min_bytes: 1,
@@ -238,7 +281,9 @@ pub(crate) fn consume(broker: &str, load: &Load, answer: i32) -> Result<()> {
         let response: FetchResponse = connection.call(FETCH, &request)?;
         let mut came = 0;
         for partition in response.responses.iter().flat_map(|t| &t.partitions) {
-            let Some(records) = &partition.records else { continue };
+            let Some(records) = &partition.records else {
+                continue;
+            };
             came += records.len() as u64;
             if let Some(place) = next.get_mut(partition.partition_index as usize) {
                 *place = end_of(records, *place);
@@ -250,7 +295,11 @@ pub(crate) fn consume(broker: &str, load: &Load, answer: i32) -> Result<()> {
         bytes += came;
     }
     let seconds = began.elapsed().as_secs_f64();
-    print("consumed, MiB a second", bytes as f64 / f64::from(1 << 20) / seconds, "MiB/s");
+    print(
+        "consumed, MiB a second",
+        bytes as f64 / f64::from(1 << 20) / seconds,
+        "MiB/s",
+    );
     print("consumed", bytes as f64 / f64::from(1 << 30), "GiB");
     Ok(())
 }
@@ -258,5 +307,7 @@ pub(crate) fn consume(broker: &str, load: &Load, answer: i32) -> Result<()> {
 /// The offset after the last whole batch; a client may get the beginning of another.
 fn end_of(records: &Bytes, from: i64) -> i64 {
     let whole = riverlog_wire::batch::batches(records).map_while(std::result::Result::ok);
-    whole.last().map_or(from, |batch| batch.header.next_offset().0)
+    whole
+        .last()
+        .map_or(from, |batch| batch.header.next_offset().0)
 }

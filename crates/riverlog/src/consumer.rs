@@ -97,6 +97,9 @@ impl Subscription {
 /// A partition that this consumer holds.
 type Key = (TopicId, i32);
 
+/// A partition, its topic's name, and what the group has committed there.
+type Committed = (Key, Arc<str>, Option<CommittedOffset>);
+
 /// Where a consumer is in one partition.
 #[derive(Debug)]
 struct Held {
@@ -514,10 +517,7 @@ impl Consumer {
         Ok(changed)
     }
 
-    fn committed(
-        &self,
-        keys: Vec<(Key, Arc<str>)>,
-    ) -> Result<Vec<(Key, Arc<str>, Option<CommittedOffset>)>> {
+    fn committed(&self, keys: Vec<(Key, Arc<str>)>) -> Result<Vec<Committed>> {
         let asked: Vec<_> = keys
             .iter()
             .map(|((id, partition), topic)| TopicPartition {

@@ -83,6 +83,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("riverlog-chaos", &["riverlog-checker"]),
+    ("riverlog-bench", &["riverlog-wire", "riverlog"]),
     ("xtask", &[]),
 ];
 
