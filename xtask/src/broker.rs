@@ -212,15 +212,6 @@ pub(crate) fn riverlog_binary(release: bool) -> Result<PathBuf> {
     Ok(crate::place::target().join(profile).join("riverlog"))
 }
 
-/// Whether the server can serve yet.
-pub(crate) fn riverlog_serves() -> Result<bool> {
-    let help = program(riverlog_binary(false)?)
-        .args(["serve", "--help"])
-        .limit(10)
-        .outcome()?;
-    Ok(help.ok() && help.stdout.contains("--set"))
-}
-
 /// Metadata version 1 for no topics, as the oldest clients ask.
 const METADATA_REQUEST: [u8; 18] = [
     0, 0, 0, 14, // length

@@ -78,16 +78,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Whether any page has a block to run.
-pub(crate) fn any_marked() -> Result<bool> {
-    for page in all_pages()? {
-        if !blocks(&fs::read_to_string(page)?)?.is_empty() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
 fn all_pages() -> Result<Vec<PathBuf>> {
     let root = place::root();
     let list = program("git")
