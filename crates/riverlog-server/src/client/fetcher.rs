@@ -13,6 +13,9 @@ use riverlog_wire::messages::{FetchRequest, ListOffsetsRequest};
 use super::{Client, by_leader};
 use crate::failure::{Exit, Failure};
 
+/// First offset and end of each partition.
+type Bounds = BTreeMap<(String, i32), (i64, i64)>;
+
 /// The most bytes that one decompressed batch may take.
 const MAX_BATCH_BYTES: usize = 1 << 30;
 
@@ -249,10 +252,7 @@ fn open(bytes: &Bytes, from: i64) -> Result<(Vec<RecordView>, i64), BatchError> 
 impl Client {
     /// ListOffsets for many partitions: `(topic, partition, leader, timestamp)` to `(offset, timestamp)`; −1 where no
     /// record is that young.
-    pub(crate) fn offsets(
-        &mut self,
-        asked: &[(String, i32, i32, i64)],
-    ) -> Result<BTreeMap<(String, i32), (i64, i64)>, Failure> {
+    pub(crate) fn offsets(&mut self, asked: &[(String, i32, i32, i64)]) -> Result<Bounds, Failure> {
         let mut out = BTreeMap::new();
         let mut leaders: Vec<i32> = asked.iter().map(|a| a.2).collect();
         leaders.sort_unstable();
