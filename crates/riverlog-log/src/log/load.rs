@@ -250,7 +250,8 @@ impl Loader<'_> {
             state.unsynced = Some(self.volume.file(&path, OpenMode::Write)?);
         }
         let goes_on = match successor {
-            Some(next) if reached >= next => true,
+            // A batch that reaches into the next segment: that one is of a life that a crash has undone.
+            Some(next) if reached == next => true,
             // What is missing lies before the start.
             Some(next) if next <= self.rules.start => {
                 state.facts.next = next;
