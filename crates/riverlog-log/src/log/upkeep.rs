@@ -144,6 +144,9 @@ impl Upkeep {
                 .create_dir_all(&self.dir)
                 .map_err(disk_error("make", &self.dir))
                 .map_err(minor)?;
+            if !segment.state().made {
+                segment.clear_side(volume).map_err(minor)?;
+            }
             volume
                 .file(&segment.path("log"), OpenMode::Create)
                 .map_err(minor)?;
