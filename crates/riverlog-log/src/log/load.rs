@@ -48,6 +48,8 @@ pub(super) struct Loaded {
     /// The last segment's file goes on beyond its facts.
     pub(super) needs_cut: bool,
     pub(super) folder_made: bool,
+    /// Records before the start are missing in the segments, so that these don't tell all of their producers.
+    pub(super) missing_before_start: bool,
     /// Entries of the folder (and of those above) that a power cut could take.
     pub(super) folder_unsynced: bool,
     /// The life that the upkeep which is out belongs to.
@@ -75,6 +77,7 @@ impl Loaded {
             make: None,
             needs_cut: false,
             folder_made: false,
+            missing_before_start: false,
             folder_unsynced: false,
             upkeep_out: None,
             gate: Arc::default(),
@@ -149,6 +152,7 @@ pub(super) fn load(volume: &Volume, rules: LoadRules) -> Result<Loaded, DiskErro
         segments: Vec::new(),
         needs_cut: false,
         hole_at_end: false,
+        missing_before_start: false,
         empty_of_producers: None,
     };
     let mut doomed = Vec::new();
@@ -166,6 +170,7 @@ pub(super) fn load(volume: &Volume, rules: LoadRules) -> Result<Loaded, DiskErro
         }
     }
     loader.close_hole();
+    out.missing_before_start = loader.missing_before_start;
     let (needs_cut, empty_of_producers) = (loader.needs_cut, loader.empty_of_producers);
     out.epochs_dirty = loader.epochs != checkpoint;
     out.epochs = loader.epochs;
@@ -199,6 +204,7 @@ struct Loader<'a> {
     needs_cut: bool,
     /// The last segment ends before the log does.
     hole_at_end: bool,
+    missing_before_start: bool,
     /// Up to where no producer was known.
     empty_of_producers: Option<Offset>,
 }
@@ -244,10 +250,12 @@ impl Loader<'_> {
             state.unsynced = Some(self.volume.file(&path, OpenMode::Write)?);
         }
         let goes_on = match successor {
-            Some(next) if reached >= next => true,
+            // A batch that reaches into the next segment: that one is of a life that a crash has undone.
+            Some(next) if reached == next => true,
             // What is missing lies before the start.
             Some(next) if next <= self.rules.start => {
                 state.facts.next = next;
+                self.missing_before_start = true;
                 true
             }
             // Something durable is missing: readers must be told, and no offset is given twice.

@@ -12,7 +12,6 @@ use riverlog_wire::batch::{BatchHeader, batches};
 use riverlog_wire::{LeaderEpoch, Offset};
 
 use super::load::{LoadRules, load, producers_at, snapshot_path};
-use super::producers::Undo;
 use super::segment::Segment;
 use super::snapshot::encode_snapshot;
 use super::upkeep::replace;
@@ -175,8 +174,9 @@ impl Log {
             at = header.next_offset();
             let _ = rest.split_to(header.size().min(rest.len()));
             // But its producer is known by it, perhaps by nothing else.
-            let undo = self.loaded_mut()?.producers.apply_if_newer(&header);
-            if !matches!(undo, Undo::Nothing) {
+            let log = self.loaded_mut()?;
+            log.producers.apply_if_newer(&header);
+            if log.missing_before_start {
                 skipped.push(header);
             }
         }

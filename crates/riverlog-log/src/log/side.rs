@@ -11,7 +11,7 @@ use super::check::{BLOCK, CHECK_ENTRY, CHECK_HEADER, Summary};
 use super::crc::crc32c;
 use super::index::{INDEX_ENTRY, IndexEntry, TIME_ENTRY, TimeEntry};
 use super::scan::{ScanRules, from_start, scan};
-use super::segment::{BlockCheck, PendingSummary, Segment, Trust, disk_error};
+use super::segment::{BlockCheck, PendingSummary, Segment, Trust, disk_error, remove_file};
 use crate::{DiskError, DiskFile, OpenMode, Volume};
 
 /// Kafka's default for `index.interval.bytes`: indexes that are made again are as dense as that.
@@ -98,6 +98,14 @@ impl Segment {
             state.pending_index.shrink_to_fit();
             state.pending_time.shrink_to_fit();
             state.pending_checks.shrink_to_fit();
+        }
+        Ok(())
+    }
+
+    /// Removes what a segment of the same name left: a summary of an earlier life must not come back at a power cut.
+    pub(super) fn clear_side(&self, volume: &Volume) -> Result<(), DiskError> {
+        for extension in ["index", "timeindex", "check"] {
+            remove_file(volume, &self.path(extension))?;
         }
         Ok(())
     }

@@ -144,6 +144,9 @@ impl Upkeep {
                 .create_dir_all(&self.dir)
                 .map_err(disk_error("make", &self.dir))
                 .map_err(minor)?;
+            if !segment.state().made {
+                segment.clear_side(volume).map_err(minor)?;
+            }
             volume
                 .file(&segment.path("log"), OpenMode::Create)
                 .map_err(minor)?;
@@ -305,7 +308,7 @@ impl Log {
             older: log.snapshots.range(..first).next_back().copied(),
             seen: log.producers.iter().map(|(id, p)| (id, p.seen)).collect(),
         });
-        let remove_snapshots = superfluous(log, newest);
+        let remove_snapshots = superfluous(log, newest, start);
         Some(Upkeep {
             volume,
             gate: log.gate.clone(),
@@ -412,21 +415,18 @@ fn state_as_written(log: &Loaded) -> std::borrow::Cow<'_, super::producers::Prod
     }
 }
 
-/// Snapshots that are not needed any more: kept are the newest two, and for each segment the newest one within it, for logs
-/// that are cut back.
-fn superfluous(log: &Loaded, newest: Option<Offset>) -> Vec<Offset> {
+/// Snapshots that are not needed any more: kept are the newest two, and, for logs that are cut back, the newest one up to the
+/// start (records before it may be missing) and the newest one within each segment.
+fn superfluous(log: &Loaded, newest: Option<Offset>, start: Offset) -> Vec<Offset> {
     let mut all: Vec<Offset> = log.snapshots.iter().copied().chain(newest).collect();
     all.dedup();
-    let kept = all.len().saturating_sub(2);
+    let candidates = all.len().saturating_sub(2);
+    let at_start = all.iter().rev().find(|at| **at <= start).copied();
     let segment_of = |at: Offset| log.segments.partition_point(|s| s.base < at);
-    let mut out = Vec::new();
-    for (i, at) in all.iter().enumerate().take(kept) {
-        let newer_in_same = all
-            .get(i + 1)
-            .is_some_and(|next| segment_of(*next) == segment_of(*at));
-        if newer_in_same {
-            out.push(*at);
-        }
-    }
-    out
+    all.iter()
+        .zip(all.iter().skip(1))
+        .take(candidates)
+        .filter(|(at, next)| segment_of(**at) == segment_of(**next) && Some(**at) != at_start)
+        .map(|(at, _)| *at)
+        .collect()
 }

@@ -77,6 +77,7 @@ impl Write {
         let file = if made {
             self.segment.file_to_write(volume)?
         } else {
+            self.segment.clear_side(volume)?;
             volume.file(&path, OpenMode::Create)?
         };
         if self.cut || (!made && file.len().map_err(disk_error("look at", &path))? > 0) {
