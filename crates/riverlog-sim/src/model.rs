@@ -1,0 +1,171 @@
+//! What must be true: what clients were told, and what is read.
+
+use std::collections::BTreeMap;
+
+use riverlog_wire::Offset;
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which promise.
+    pub invariant: &'static str,
+    /// What was seen.
+    pub what: String,
+}
+
+impl Violation {
+    pub(crate) fn new(invariant: &'static str, what: String) -> Violation {
+        Violation { invariant, what }
+    }
+}
+
+/// A partition, by topic number in the swarm's list and partition index.
+pub(crate) type Place = (usize, i32);
+
+/// What is known of one partition.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    /// Acknowledged or read: offset to value. A power cut takes those of page-cache topics that were not known to be synced.
+    contents: BTreeMap<i64, String>,
+    /// Offset of each value that is known to be stored.
+    places: BTreeMap<String, i64>,
+    high_watermark: i64,
+    log_start: i64,
+    /// Where DeleteRecords was answered.
+    deleted_to: i64,
+}
+
+/// All that clients know, checked as it grows.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    partitions: BTreeMap<Place, Known>,
+    /// Group, place: the last offset whose commit was answered.
+    commits: BTreeMap<(String, Place), i64>,
+    /// Operations that were checked.
+    pub(crate) checked: u64,
+}
+
+impl Model {
+    fn known(&mut self, place: Place) -> &mut Known {
+        self.partitions.entry(place).or_default()
+    }
+
+    /// A publish was answered.
+    pub(crate) fn acknowledged(&mut self, place: Place, base: Offset, values: &[String]) -> Result<(), Violation> {
+        for (i, value) in values.iter().enumerate() {
+            self.content(place, base.0 + i as i64, value, "an acknowledgement")?;
+        }
+        Ok(())
+    }
+
+    /// A value was read at an offset, below the high watermark.
+    pub(crate) fn read(&mut self, place: Place, offset: Offset, value: &str) -> Result<(), Violation> {
+        self.content(place, offset.0, value, "a read")
+    }
+
+    fn content(&mut self, place: Place, offset: i64, value: &str, who: &str) -> Result<(), Violation> {
+        self.checked += 1;
+        let known = self.known(place);
+        if let Some(before) = known.contents.get(&offset)
+            && before != value
+        {
+            let what = format!("{place:?} offset {offset} was {before:?}, {who} says {value:?}");
+            return Err(Violation::new("one content for each offset", what));
+        }
+        if let Some(before) = known.places.get(value)
+            && *before != offset
+        {
+            let what = format!("{place:?} has {value:?} at {before} and, by {who}, at {offset}");
+            return Err(Violation::new("no duplicates from idempotent producers", what));
+        }
+        known.contents.insert(offset, value.to_owned());
+        known.places.insert(value.to_owned(), offset);
+        Ok(())
+    }
+
+    /// A value that was sent without idempotence may be stored more than once: it is not looked for twice.
+    pub(crate) fn positions(
+        &mut self,
+        place: Place,
+        log_start: Offset,
+        high_watermark: Offset,
+    ) -> Result<(), Violation> {
+        let known = self.known(place);
+        if high_watermark.0 < known.high_watermark {
+            let what = format!("{place:?} from {} to {high_watermark}", known.high_watermark);
+            return Err(Violation::new("the high watermark never goes back", what));
+        }
+        if log_start.0 < known.log_start.max(known.deleted_to) {
+            let what = format!("{place:?} from {} to {log_start}", known.log_start.max(known.deleted_to));
+            return Err(Violation::new("the log start offset never goes back", what));
+        }
+        if log_start > high_watermark {
+            let what = format!("{place:?} start {log_start}, high watermark {high_watermark}");
+            return Err(Violation::new("the log start is at or below the high watermark", what));
+        }
+        known.high_watermark = high_watermark.0;
+        known.log_start = log_start.0;
+        Ok(())
+    }
+
+    /// DeleteRecords was answered.
+    pub(crate) fn deleted(&mut self, place: Place, to: Offset) {
+        let known = self.known(place);
+        known.deleted_to = known.deleted_to.max(to.0);
+    }
+
+    /// What a power cut may take of a topic that opted out of syncing: all that we can't know to be on the disk.
+    pub(crate) fn power_cut_of_page_cache(&mut self, topic: usize) {
+        for (place, known) in &mut self.partitions {
+            if place.0 == topic {
+                *known = Known::default();
+            }
+        }
+        self.commits.retain(|(_, place), _| place.0 != topic);
+    }
+
+    /// A partition was read from its start to its high watermark: everything known must have been there.
+    pub(crate) fn read_whole(
+        &mut self,
+        place: Place,
+        log_start: Offset,
+        found: &[(Offset, String)],
+    ) -> Result<(), Violation> {
+        for (offset, value) in found {
+            self.read(place, *offset, value)?;
+        }
+        let offsets: std::collections::BTreeSet<i64> = found.iter().map(|(o, _)| o.0).collect();
+        let known = self.known(place);
+        for (offset, value) in known.contents.range(log_start.0..) {
+            if !offsets.contains(offset) {
+                let what = format!("{place:?} offset {offset}, {value:?}; start {log_start}, {} found", offsets.len());
+                return Err(Violation::new("what was acknowledged is there", what));
+            }
+        }
+        Ok(())
+    }
+
+    /// A commit was answered.
+    pub(crate) fn committed(&mut self, group: &str, place: Place, offset: Offset) {
+        self.checked += 1;
+        self.commits.insert((group.to_owned(), place), offset.0);
+    }
+
+    /// A commit was sent, and may or may not have been stored.
+    pub(crate) fn commit_unknown(&mut self, group: &str, place: Place) {
+        self.commits.remove(&(group.to_owned(), place));
+    }
+
+    /// A committed offset was read.
+    pub(crate) fn commit_read(&mut self, group: &str, place: Place, offset: Option<Offset>) -> Result<(), Violation> {
+        self.checked += 1;
+        let key = (group.to_owned(), place);
+        match (self.commits.get(&key), offset) {
+            (Some(told), read) if read.map(|o| o.0) != Some(*told) => {
+                let what = format!("{group} {place:?}: {told} was answered, {read:?} is read");
+                Err(Violation::new("a commit that was answered is kept", what))
+            }
+            _ => Ok(()),
+        }
+    }
+}
