@@ -48,7 +48,7 @@ impl Swarm {
         let count = 1 + random.below(3);
         let topics = (0..count).map(|n| TopicPlan::draw(random, n)).collect();
         let mut configs = BTreeMap::new();
-        configs.insert("log.segment.bytes".to_owned(), one_of(random, &["1024", "8192", "1048576"]).to_owned());
+        configs.insert("log.segment.bytes".to_owned(), one_of(random, &["1024", "4096", "65536", "1048576"]).to_owned());
         let settings = NodeSettings {
             configs,
             volume: VolumeSettings {
@@ -83,7 +83,6 @@ impl TopicPlan {
         let mut set = |key: &str, value: &str| configs.push((key.to_owned(), Some(value.to_owned())));
         let sync = !random.chance(1, 4);
         set("riverlog.durability", if sync { "sync" } else { "page-cache" });
-        set("segment.bytes", one_of(random, &["1024", "4096", "100000"]));
         set("index.interval.bytes", one_of(random, &["0", "200", "4096"]));
         let trimmed = random.chance(1, 3);
         if trimmed && random.chance(1, 2) {

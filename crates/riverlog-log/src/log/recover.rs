@@ -19,7 +19,7 @@ use super::upkeep::replace;
 use super::{Log, LogSettings, ReadError};
 use crate::volume::LogMark;
 use crate::wal::{Lsn, WalEntry};
-use crate::{DiskError, LogKey, OpenError, Volume};
+use crate::{DiskError, LogKey, OpenError, OpenMode, Volume};
 
 impl Log {
     /// Called by [`crate::Volume::open_log`]. `mark`: what the checkpoint says, `None` for a log it doesn't know. `clean`:
@@ -108,6 +108,12 @@ impl Log {
         // A later segment may get the name of one that goes.
         for segment in std::mem::take(&mut loaded.doomed) {
             segment.remove(&volume)?;
+            loaded.folder_unsynced = true;
+        }
+        // A tail that a killed process wrote is in the system's hands and no further: the next sync must cover it.
+        for segment in loaded.segments.iter().filter(|s| s.facts().next > trusted) {
+            let file = volume.file(&segment.path("log"), OpenMode::Write)?;
+            segment.state().unsynced = Some(file);
             loaded.folder_unsynced = true;
         }
         self.end = loaded.planned.next;
