@@ -30,7 +30,6 @@ pub(crate) struct Known {
     /// Offset of each value that is known to be stored.
     places: BTreeMap<String, i64>,
     high_watermark: i64,
-    log_start: i64,
     /// Where DeleteRecords was answered.
     deleted_to: i64,
 }
@@ -95,16 +94,16 @@ impl Model {
             let what = format!("{place:?} from {} to {high_watermark}", known.high_watermark);
             return Err(Violation::new("the high watermark never goes back", what));
         }
-        if log_start.0 < known.log_start.max(known.deleted_to) {
-            let what = format!("{place:?} from {} to {log_start}", known.log_start.max(known.deleted_to));
-            return Err(Violation::new("the log start offset never goes back", what));
+        // A start that retention moved, or DeleteRecords before its answer, may be found again after a crash.
+        if log_start.0 < known.deleted_to {
+            let what = format!("{place:?} from {} to {log_start}", known.deleted_to);
+            return Err(Violation::new("what was deleted stays deleted", what));
         }
         if log_start > high_watermark {
             let what = format!("{place:?} start {log_start}, high watermark {high_watermark}");
             return Err(Violation::new("the log start is at or below the high watermark", what));
         }
         known.high_watermark = high_watermark.0;
-        known.log_start = log_start.0;
         Ok(())
     }
 

@@ -137,6 +137,8 @@ struct World {
 
 impl World {
     fn run(&mut self) -> Result<(), Violation> {
+        let swarm = format!("{:?}", self.core.swarm);
+        self.core.note(&swarm);
         self.core.start_node()?;
         self.create_topics()?;
         for client in 0..self.clients.len() {
