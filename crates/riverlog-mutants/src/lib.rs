@@ -1,10 +1,19 @@
-//! Planted faults: each is a mistake that someone could make, behind a switch that only the simulator has. A fault that no
-//! simulation notices is a hole in the simulation.
+//! What the simulator plants in the other crates: faults that it must notice, and marks on rare paths that it must reach.
 //!
-//! Without the feature `planted`, [`active`] is `false` at compile time and nothing of this is left in the binary.
+//! A fault is a mistake that someone could make, behind a switch that only the simulator has; one that no simulation notices
+//! is a hole in the simulation. So is a mark that no simulation hits.
+//!
+//! Without the feature `planted`, [`active`] is `false` at compile time, [`sometimes`] does nothing, and nothing of this is left
+//! in the binary.
+
+mod marks;
 
 #[cfg(feature = "planted")]
 use std::sync::atomic::{AtomicU8, Ordering};
+
+#[cfg(feature = "planted")]
+pub use marks::take_counts;
+pub use marks::{Mark, sometimes};
 
 macro_rules! mutants {
     ($($(#[doc = $doc:literal])* $name:ident = $text:literal,)*) => {
@@ -56,8 +65,12 @@ mutants! {
     StartOffsetForgotten = "start-offset-forgotten",
     /// A stale member may commit.
     StaleCommitAccepted = "stale-commit-accepted",
-    /// Reading goes on behind the last batch of a segment without the next segment's first.
+    /// Reading that begins with the first offset of a segment goes on with the segment after it.
     BatchSkippedAtRoll = "batch-skipped-at-roll",
+    /// A log that can't be opened at the start counts as one of a deleted topic.
+    BrokenLogDeleted = "broken-log-deleted",
+    /// What a process wrote whose sync failed is synced again, not written again.
+    TailNotWrittenAgain = "tail-not-written-again",
 }
 
 #[cfg(feature = "planted")]

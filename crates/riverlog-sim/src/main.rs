@@ -28,6 +28,9 @@ struct Args {
     /// Plant this fault.
     #[arg(long)]
     mutant: Option<String>,
+    /// Fail when a rare path was never taken.
+    #[arg(long)]
+    require_marks: bool,
     /// Plant each fault in turn, and say after how many seconds it was noticed.
     #[arg(long)]
     mutants: bool,
@@ -41,7 +44,10 @@ fn main() -> ExitCode {
     if let Some(name) = &args.mutant {
         let Some(mutant) = Mutant::ALL.iter().find(|m| m.name() == name) else {
             let names: Vec<_> = Mutant::ALL.iter().map(|m| m.name()).collect();
-            eprintln!("there is no planted fault {name:?}; known: {}", names.join(", "));
+            eprintln!(
+                "there is no planted fault {name:?}; known: {}",
+                names.join(", ")
+            );
             return ExitCode::from(2);
         };
         riverlog_mutants::plant(Some(*mutant));
@@ -56,8 +62,12 @@ fn main() -> ExitCode {
     };
     let began = Instant::now();
     let mut totals = Totals::default();
+    riverlog_mutants::take_counts();
     for seed in seeds {
-        if args.seconds.is_some_and(|s| began.elapsed() >= Duration::from_secs(s)) {
+        if args
+            .seconds
+            .is_some_and(|s| began.elapsed() >= Duration::from_secs(s))
+        {
             break;
         }
         let report = run(seed, args.show);
@@ -66,13 +76,27 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
         if let Some(violation) = &report.violation {
-            eprintln!("seed {seed}: broken: {}: {}", violation.invariant, violation.what);
+            eprintln!(
+                "seed {seed}: broken: {}: {}",
+                violation.invariant, violation.what
+            );
             eprintln!("again: cargo run -p riverlog-sim -- --seed {seed} --show");
             return ExitCode::FAILURE;
         }
         totals.add(&report);
     }
     totals.print(began.elapsed());
+    let mut never = false;
+    for (mark, count) in riverlog_mutants::take_counts() {
+        println!("{count:>10}  {}", mark.doc().trim());
+        never |= count == 0;
+    }
+    if args.require_marks && never {
+        eprintln!(
+            "a rare path was never taken: more seeds are needed, or the simulator can't get there any more"
+        );
+        return ExitCode::FAILURE;
+    }
     ExitCode::SUCCESS
 }
 
@@ -95,15 +119,27 @@ fn hunt_all(limit: u64) -> ExitCode {
         let seconds = began.elapsed().as_secs_f64();
         match found {
             Some((seed, violation)) => {
-                println!("{:<24} caught after {seconds:>6.1} s by seed {seed}: {}", mutant.name(), violation.invariant);
+                println!(
+                    "{:<24} caught after {seconds:>6.1} s by seed {seed}: {}",
+                    mutant.name(),
+                    violation.invariant
+                );
             }
             None => {
-                println!("{:<24} NOT caught in {seconds:.0} s: {}", mutant.name(), mutant.doc().trim());
+                println!(
+                    "{:<24} NOT caught in {seconds:.0} s: {}",
+                    mutant.name(),
+                    mutant.doc().trim()
+                );
                 escaped += 1;
             }
         }
     }
-    if escaped == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if escaped == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 #[derive(Default)]

@@ -34,12 +34,30 @@ pub(crate) struct Known {
     deleted_to: i64,
 }
 
+/// The commits of a group in a partition.
+#[derive(Clone, Debug, Default)]
+struct Commits {
+    /// The last one that was answered with success.
+    answered: Option<i64>,
+    /// Sent, and not answered with success: any of them may have been stored after it.
+    perhaps: Vec<Perhaps>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Perhaps {
+    number: u64,
+    offset: i64,
+    /// It can have no effect later: the number of the first commit that was sent after that was known.
+    settled: Option<u64>,
+}
+
 /// All that clients know, checked as it grows.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     partitions: BTreeMap<Place, Known>,
-    /// Group, place: the last offset whose commit was answered.
-    commits: BTreeMap<(String, Place), i64>,
+    /// Group, place: what was committed.
+    commits: BTreeMap<(String, Place), Commits>,
+    next_commit: u64,
     /// Operations that were checked.
     pub(crate) checked: u64,
 }
@@ -50,7 +68,12 @@ impl Model {
     }
 
     /// A publish was answered.
-    pub(crate) fn acknowledged(&mut self, place: Place, base: Offset, values: &[String]) -> Result<(), Violation> {
+    pub(crate) fn acknowledged(
+        &mut self,
+        place: Place,
+        base: Offset,
+        values: &[String],
+    ) -> Result<(), Violation> {
         for (i, value) in values.iter().enumerate() {
             self.content(place, base.0 + i as i64, value, "an acknowledgement")?;
         }
@@ -58,11 +81,22 @@ impl Model {
     }
 
     /// A value was read at an offset, below the high watermark.
-    pub(crate) fn read(&mut self, place: Place, offset: Offset, value: &str) -> Result<(), Violation> {
+    pub(crate) fn read(
+        &mut self,
+        place: Place,
+        offset: Offset,
+        value: &str,
+    ) -> Result<(), Violation> {
         self.content(place, offset.0, value, "a read")
     }
 
-    fn content(&mut self, place: Place, offset: i64, value: &str, who: &str) -> Result<(), Violation> {
+    fn content(
+        &mut self,
+        place: Place,
+        offset: i64,
+        value: &str,
+        who: &str,
+    ) -> Result<(), Violation> {
         self.checked += 1;
         let known = self.known(place);
         if let Some(before) = known.contents.get(&offset)
@@ -75,7 +109,10 @@ impl Model {
             && *before != offset
         {
             let what = format!("{place:?} has {value:?} at {before} and, by {who}, at {offset}");
-            return Err(Violation::new("no duplicates from idempotent producers", what));
+            return Err(Violation::new(
+                "no duplicates from idempotent producers",
+                what,
+            ));
         }
         known.contents.insert(offset, value.to_owned());
         known.places.insert(value.to_owned(), offset);
@@ -91,7 +128,10 @@ impl Model {
     ) -> Result<(), Violation> {
         let known = self.known(place);
         if high_watermark.0 < known.high_watermark {
-            let what = format!("{place:?} from {} to {high_watermark}", known.high_watermark);
+            let what = format!(
+                "{place:?} from {} to {high_watermark}",
+                known.high_watermark
+            );
             return Err(Violation::new("the high watermark never goes back", what));
         }
         // A start that retention moved, or DeleteRecords before its answer, may be found again after a crash.
@@ -101,7 +141,10 @@ impl Model {
         }
         if log_start > high_watermark {
             let what = format!("{place:?} start {log_start}, high watermark {high_watermark}");
-            return Err(Violation::new("the log start is at or below the high watermark", what));
+            return Err(Violation::new(
+                "the log start is at or below the high watermark",
+                what,
+            ));
         }
         known.high_watermark = high_watermark.0;
         Ok(())
@@ -137,34 +180,69 @@ impl Model {
         let known = self.known(place);
         for (offset, value) in known.contents.range(log_start.0..) {
             if !offsets.contains(offset) {
-                let what = format!("{place:?} offset {offset}, {value:?}; start {log_start}, {} found", offsets.len());
+                let what = format!(
+                    "{place:?} offset {offset}, {value:?}; start {log_start}, {} found",
+                    offsets.len()
+                );
                 return Err(Violation::new("what was acknowledged is there", what));
             }
         }
         Ok(())
     }
 
-    /// A commit was answered.
-    pub(crate) fn committed(&mut self, group: &str, place: Place, offset: Offset) {
-        self.checked += 1;
-        self.commits.insert((group.to_owned(), place), offset.0);
+    /// A commit is on its way. Returns its number.
+    pub(crate) fn commit_sent(&mut self, group: &str, place: Place, offset: Offset) -> u64 {
+        self.next_commit += 1;
+        let number = self.next_commit;
+        let commits = self.commits.entry((group.to_owned(), place)).or_default();
+        commits.perhaps.push(Perhaps {
+            number,
+            offset: offset.0,
+            settled: None,
+        });
+        number
     }
 
-    /// A commit was sent, and may or may not have been stored.
-    pub(crate) fn commit_unknown(&mut self, group: &str, place: Place) {
-        self.commits.remove(&(group.to_owned(), place));
+    /// A commit was answered: it is stored, or, without success, perhaps.
+    pub(crate) fn commit_answered(&mut self, group: &str, place: Place, number: u64, stored: bool) {
+        self.checked += 1;
+        let next = self.next_commit + 1;
+        let Some(commits) = self.commits.get_mut(&(group.to_owned(), place)) else {
+            return;
+        };
+        let Some(at) = commits.perhaps.iter().position(|p| p.number == number) else {
+            return;
+        };
+        if !stored {
+            commits.perhaps[at].settled = Some(next);
+            return;
+        }
+        commits.answered = Some(commits.perhaps.swap_remove(at).offset);
+        // Whatever was over when this one was sent lies before it.
+        commits
+            .perhaps
+            .retain(|p| p.settled.is_none_or(|settled| settled > number));
     }
 
     /// A committed offset was read.
-    pub(crate) fn commit_read(&mut self, group: &str, place: Place, offset: Option<Offset>) -> Result<(), Violation> {
+    pub(crate) fn commit_read(
+        &mut self,
+        group: &str,
+        place: Place,
+        offset: Option<Offset>,
+    ) -> Result<(), Violation> {
         self.checked += 1;
-        let key = (group.to_owned(), place);
-        match (self.commits.get(&key), offset) {
-            (Some(told), read) if read.map(|o| o.0) != Some(*told) => {
-                let what = format!("{group} {place:?}: {told} was answered, {read:?} is read");
-                Err(Violation::new("a commit that was answered is kept", what))
-            }
-            _ => Ok(()),
+        let Some(commits) = self.commits.get(&(group.to_owned(), place)) else {
+            return Ok(());
+        };
+        let read = offset.map(|o| o.0);
+        let possible =
+            read == commits.answered || commits.perhaps.iter().any(|p| Some(p.offset) == read);
+        if !possible {
+            let what =
+                format!("{group} {place:?}: {commits:?} was answered or sent, {read:?} is read");
+            return Err(Violation::new("a commit that was answered is kept", what));
         }
+        Ok(())
     }
 }

@@ -7,6 +7,8 @@ use riverlog_log::VolumeSettings;
 use riverlog_log::disk::Random;
 use riverlog_node::NodeSettings;
 
+use crate::model::Place;
+
 /// What a seed decides before it begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Swarm {
@@ -24,6 +26,8 @@ pub(crate) struct Swarm {
     pub(crate) sync: Duration,
     /// How much slower a slow disk is.
     pub(crate) slow: u32,
+    /// Whether bytes of files beside the segments rot.
+    pub(crate) flips: bool,
     /// The mean time that a client thinks.
     pub(crate) think: Duration,
 }
@@ -48,7 +52,10 @@ impl Swarm {
         let count = 1 + random.below(3);
         let topics = (0..count).map(|n| TopicPlan::draw(random, n)).collect();
         let mut configs = BTreeMap::new();
-        configs.insert("log.segment.bytes".to_owned(), one_of(random, &["1024", "4096", "65536", "1048576"]).to_owned());
+        configs.insert(
+            "log.segment.bytes".to_owned(),
+            one_of(random, &["1024", "4096", "65536", "1048576"]).to_owned(),
+        );
         let settings = NodeSettings {
             configs,
             volume: VolumeSettings {
@@ -72,21 +79,42 @@ impl Swarm {
             full_disk: one_of(random, &[0, 0, 2, 5]),
             sync: Duration::from_micros(one_of(random, &[100, 1_000, 20_000])),
             slow: one_of(random, &[1, 1, 10, 100]),
+            flips: random.chance(1, 3),
             think: Duration::from_micros(one_of(random, &[200, 2_000, 50_000])),
         }
+    }
+}
+
+impl Swarm {
+    /// All partitions of all topics.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let topics = self.topics.iter().enumerate();
+        topics
+            .flat_map(|(t, plan)| (0..plan.partitions).map(move |p| (t, p)))
+            .collect()
     }
 }
 
 impl TopicPlan {
     fn draw(random: &mut Random, number: u64) -> TopicPlan {
         let mut configs = Vec::new();
-        let mut set = |key: &str, value: &str| configs.push((key.to_owned(), Some(value.to_owned())));
+        let mut set =
+            |key: &str, value: &str| configs.push((key.to_owned(), Some(value.to_owned())));
         let sync = !random.chance(1, 4);
-        set("riverlog.durability", if sync { "sync" } else { "page-cache" });
-        set("index.interval.bytes", one_of(random, &["0", "200", "4096"]));
+        set(
+            "riverlog.durability",
+            if sync { "sync" } else { "page-cache" },
+        );
+        set(
+            "index.interval.bytes",
+            one_of(random, &["0", "200", "4096"]),
+        );
         let trimmed = random.chance(1, 3);
         if trimmed && random.chance(1, 2) {
-            set("riverlog.retention.records", one_of(random, &["5", "50", "500"]));
+            set(
+                "riverlog.retention.records",
+                one_of(random, &["5", "50", "500"]),
+            );
         }
         TopicPlan {
             name: format!("topic-{number}"),

@@ -12,7 +12,10 @@ pub(crate) struct Trace {
 
 impl Trace {
     pub(crate) fn new(show: bool) -> Trace {
-        Trace { hasher: DefaultHasher::new(), show }
+        Trace {
+            hasher: DefaultHasher::new(),
+            show,
+        }
     }
     pub(crate) fn note(&mut self, at: std::time::Duration, what: &str) {
         at.hash(&mut self.hasher);

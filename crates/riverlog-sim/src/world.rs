@@ -9,9 +9,10 @@ use riverlog_core::Now;
 use riverlog_core::groups::{CommittedOffset, GroupAnswer, TopicPartition};
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, NewTopic, TopicRef};
 use riverlog_log::disk::{CrashDisk, Random};
+use riverlog_mutants::{Mark, sometimes};
 use riverlog_node::{
-    AppendAnswer, AppendFailure, FetchAnswer, FetchCommand, FetchPartition, Host, Isolation, Job, JobDone, Lane, Node,
-    PartitionRef, Reply,
+    AppendAnswer, AppendFailure, FetchAnswer, FetchCommand, FetchPartition, Host, Isolation, Job,
+    JobDone, Lane, Node, PartitionRef, Reply,
 };
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
 
@@ -68,6 +69,14 @@ pub(crate) struct Core {
     pub(crate) faulty: bool,
     crashes: u64,
     power_cuts: u64,
+    /// Clients have stopped: what is there is counted.
+    stopped: bool,
+    /// The disk has failed since the node started.
+    erred: bool,
+    places: Vec<Place>,
+    /// Found in this life; `None` while a log can't be opened.
+    found: Vec<Option<PartitionRef>>,
+    holders: BTreeMap<Place, String>,
 }
 
 /// What a run did.
@@ -113,9 +122,17 @@ pub fn run(seed: u64, show: bool) -> Report {
         faulty: false,
         crashes: 0,
         power_cuts: 0,
+        stopped: false,
+        erred: false,
+        places: swarm.places(),
+        found: Vec::new(),
+        holders: BTreeMap::new(),
         swarm,
     };
-    let mut world = World { clients: Client::all(&core.swarm), core };
+    let mut world = World {
+        clients: Client::all(&core.swarm),
+        core,
+    };
     let violation = world.run().err();
     let core = world.core;
     Report {
@@ -166,16 +183,27 @@ impl World {
             .collect();
         let done: Arc<Mutex<Option<Result<AdminAnswer, ErrorCode>>>> = Arc::default();
         let out = Arc::clone(&done);
-        let command = AdminCommand::CreateTopics { topics, validate_only: false };
+        let command = AdminCommand::CreateTopics {
+            topics,
+            validate_only: false,
+        };
         if let Some((node, now)) = self.core.node() {
-            node.admin(command, now, Reply::new(move |answer| *out.lock() = Some(answer)));
+            node.admin(
+                command,
+                now,
+                Reply::new(move |answer| *out.lock() = Some(answer)),
+            );
         }
         while done.lock().is_none() {
             self.step()?;
         }
         let answer = done.lock().take();
         match answer {
-            Some(Ok(AdminAnswer::Results(results))) if results.iter().all(|r| r.error == ErrorCode::NONE) => Ok(()),
+            Some(Ok(AdminAnswer::Results(results)))
+                if results.iter().all(|r| r.error == ErrorCode::NONE) =>
+            {
+                Ok(())
+            }
             other => Err(Violation::new("topics can be made", format!("{other:?}"))),
         }
     }
@@ -184,10 +212,14 @@ impl World {
     fn step(&mut self) -> Result<(), Violation> {
         self.core.collect_jobs();
         let Some(((at, _), event)) = self.core.queue.pop_first() else {
-            return Err(Violation::new("something is always due", "the event queue is empty".to_owned()));
+            return Err(Violation::new(
+                "something is always due",
+                "the event queue is empty".to_owned(),
+            ));
         };
         self.core.clock = self.core.clock.max(at);
         match event {
+            Event::Client(_) if self.core.stopped => {}
             Event::Client(client) => {
                 self.clients[client].step(&mut self.core, client)?;
                 if !self.core.healing {
@@ -243,6 +275,10 @@ impl World {
         match faults::draw(&mut self.core) {
             None => Ok(()),
             Some(Fault::Kill) => self.die("killed"),
+            Some(Fault::Flip) => {
+                faults::flip(&mut self.core);
+                Ok(())
+            }
             Some(Fault::PowerCut) => self.power_cut(),
             Some(Fault::PowerFails { changes }) => {
                 self.core.disk.fail_after(changes);
@@ -252,6 +288,7 @@ impl World {
             }
             Some(Fault::Disk) => {
                 self.core.faulty = true;
+                self.core.erred = true;
                 let later = self.core.clock + Duration::from_millis(self.core.random.below(500));
                 self.core.schedule(later, Event::HealDisk);
                 Ok(())
@@ -262,7 +299,8 @@ impl World {
                 Ok(())
             }
             Some(Fault::Slow) => {
-                self.core.slow_until = self.core.clock + Duration::from_millis(self.core.random.below(3_000));
+                self.core.slow_until =
+                    self.core.clock + Duration::from_millis(self.core.random.below(3_000));
                 Ok(())
             }
         }
@@ -303,7 +341,9 @@ impl World {
 
     fn down(&mut self) -> Result<(), Violation> {
         self.core.faulty = false;
+        self.core.erred = false;
         self.core.node = None;
+        self.core.found.clear();
         self.core.life += 1;
         self.core.inbox.lock().clear();
         for client in 0..self.clients.len() {
@@ -324,23 +364,66 @@ impl World {
         self.core.disk.heal();
         self.core.disk.set_capacity(None);
         self.core.slow_until = Duration::ZERO;
-        self.die("to begin anew after all faults")?;
+        // From a full disk alone a node recovers by itself.
+        if self.core.erred || self.core.random.chance(1, 2) {
+            self.die("to begin anew after all faults")?;
+        }
+        self.progress()
+    }
+
+    fn progress(&mut self) -> Result<(), Violation> {
+        let mut goals = BTreeMap::new();
         for client in &mut self.clients {
             client.heal();
         }
         let deadline = self.core.clock + Duration::from_secs(60);
-        while !self.clients.iter().all(|c| c.has_progressed()) {
+        while !self.clients.iter().all(|c| c.has_progressed()) || !self.all_read(&mut goals) {
             self.step()?;
             if self.core.clock > deadline {
-                let stuck: Vec<_> = self.clients.iter().filter(|c| !c.has_progressed()).collect();
-                return Err(Violation::new("everyone progresses after healing", format!("{stuck:?}")));
+                let mut stuck: Vec<_> = self
+                    .clients
+                    .iter()
+                    .filter(|c| !c.has_progressed())
+                    .collect();
+                if stuck.is_empty() {
+                    stuck = self
+                        .clients
+                        .iter()
+                        .filter(|c| c.holds().is_some())
+                        .collect();
+                }
+                return Err(Violation::new(
+                    "everyone progresses after healing",
+                    format!("{stuck:?}"),
+                ));
             }
         }
         Ok(())
     }
 
+    /// Whether each partition is held by one consumer, who has read what was there when all was healed.
+    fn all_read(&mut self, goals: &mut BTreeMap<Place, Offset>) -> bool {
+        let Some((node, _)) = self.core.node() else {
+            return false;
+        };
+        for place in self.core.places() {
+            let Some(reference) = self.core.partition(place) else {
+                return false;
+            };
+            let goal = goals
+                .entry(place)
+                .or_insert_with(|| node.describe_partition(&reference).high_watermark);
+            let positions = self.clients.iter().filter_map(|c| c.holds()?.get(&place));
+            if !positions.clone().any(|position| position >= goal) {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Reads all partitions from their start, once after a restart.
     fn check_everything(&mut self) -> Result<(), Violation> {
+        self.core.stopped = true;
         self.die("before the last check")?;
         while self.core.node.is_none() {
             self.step()?;
@@ -356,7 +439,9 @@ impl World {
         let Some(reference) = self.core.partition(place) else {
             return Err(Violation::new("topics are kept", format!("{place:?}")));
         };
-        let Some((node, _)) = self.core.node() else { return Ok((Offset::ZERO, Vec::new())) };
+        let Some((node, _)) = self.core.node() else {
+            return Ok((Offset::ZERO, Vec::new()));
+        };
         let description = node.describe_partition(&reference);
         let mut from = description.log_start_offset;
         let mut found = Vec::new();
@@ -366,19 +451,30 @@ impl World {
             let topic = TopicRef::Name(self.core.swarm.topics[place.0].name.clone());
             let command = fetch_one(topic, place.1, from, 64 << 10, Duration::ZERO);
             if let Some((node, now)) = self.core.node() {
-                node.fetch(command, now, Reply::new(move |answer| *out.lock() = Some(answer)));
+                node.fetch(
+                    command,
+                    now,
+                    Reply::new(move |answer| *out.lock() = Some(answer)),
+                );
             }
             while done.lock().is_none() {
                 self.step()?;
             }
             let answer = done.lock().take();
             let part = answer.into_iter().flat_map(|a| a.partitions).next();
-            let Some(part) = part.filter(|p| p.error == ErrorCode::NONE && p.records.len > 0) else {
-                return Err(Violation::new("what was acknowledged is there", format!("{place:?} at {from}")));
+            let Some(part) = part.filter(|p| p.error == ErrorCode::NONE && p.records.len > 0)
+            else {
+                return Err(Violation::new(
+                    "what was acknowledged is there",
+                    format!("{place:?} at {from}"),
+                ));
             };
             let next = part.records.next;
             let records = records_of(part.records, from)?;
-            from = records.last().map_or(next, |(offset, _)| *offset + 1).max(next);
+            from = records
+                .last()
+                .map_or(next, |(offset, _)| *offset + 1)
+                .max(next);
             found.extend(records);
         }
         Ok((description.log_start_offset, found))
@@ -411,7 +507,10 @@ pub(crate) fn fetch_one(
 
 impl Core {
     pub(crate) fn now(&self) -> Now {
-        Now { mono: self.clock, wall_ms: 1_700_000_000_000 + self.clock.as_millis() as i64 }
+        Now {
+            mono: self.clock,
+            wall_ms: 1_700_000_000_000 + self.clock.as_millis() as i64,
+        }
     }
     pub(crate) fn node(&self) -> Option<(Arc<Node>, Now)> {
         self.node.clone().map(|node| (node, self.now()))
@@ -452,8 +551,7 @@ impl Core {
     }
     /// All partitions of all topics.
     pub(crate) fn places(&self) -> Vec<Place> {
-        let topics = self.swarm.topics.iter().enumerate();
-        topics.flat_map(|(t, plan)| (0..plan.partitions).map(move |p| (t, p))).collect()
+        self.places.clone()
     }
     pub(crate) fn partition(&self, place: Place) -> Option<PartitionRef> {
         let topic = TopicRef::Name(self.swarm.topics.get(place.0)?.name.clone());
@@ -483,12 +581,17 @@ impl Core {
                 self.schedule(later, Event::Start);
                 Ok(())
             }
-            Err(error) => Err(Violation::new("the node starts after any crash", error.to_string())),
+            Err(error) => Err(Violation::new(
+                "the node starts after any crash",
+                error.to_string(),
+            )),
         }
     }
 
     fn collect_jobs(&mut self) {
-        let Some(node) = self.node.clone() else { return };
+        let Some(node) = self.node.clone() else {
+            return;
+        };
         if self.host.take_jobs() {
             for job in node.take_jobs() {
                 // Jobs begin a little later, in an order that the seed decides.
@@ -521,12 +624,31 @@ impl Core {
         self.schedule(later, Event::Done(self.life, done));
     }
 
+    /// A consumer begins to read there.
+    pub(crate) fn now_held(&mut self, place: Place, who: &str) {
+        let before = self.holders.insert(place, who.to_owned());
+        if before.is_some_and(|before| before != who) {
+            sometimes(Mark::PartitionMoved);
+        }
+    }
+
     fn check_positions(&mut self) -> Result<(), Violation> {
-        let Some((node, _)) = self.node() else { return Ok(()) };
-        for place in self.places() {
-            if let Some(reference) = self.partition(place) {
-                let seen = node.describe_partition(&reference);
-                self.model.positions(place, seen.log_start_offset, seen.high_watermark)?;
+        let Some(node) = self.node.clone() else {
+            return Ok(());
+        };
+        if self.found.len() < self.places.len()
+            || (self.found.iter().any(Option::is_none) && self.events.is_multiple_of(16))
+        {
+            self.found = self
+                .places
+                .iter()
+                .map(|place| self.partition(*place))
+                .collect();
+        }
+        for (place, found) in self.places.iter().zip(&self.found) {
+            if let Some(reference) = found {
+                let (start, high_watermark) = node.positions(reference);
+                self.model.positions(*place, start, high_watermark)?;
             }
         }
         Ok(())

@@ -4,11 +4,13 @@ mod consumer;
 mod producer;
 mod trimmer;
 
+use std::collections::BTreeMap;
+
 use riverlog_log::Slices;
 use riverlog_wire::Offset;
 use riverlog_wire::batch::batches;
 
-use crate::model::Violation;
+use crate::model::{Place, Violation};
 use crate::swarm::Swarm;
 use crate::world::{Core, Outcome};
 
@@ -55,7 +57,12 @@ impl Client {
         Ok(())
     }
     /// Takes an answer.
-    pub(crate) fn outcome(&mut self, core: &mut Core, _me: usize, outcome: Outcome) -> Result<(), Violation> {
+    pub(crate) fn outcome(
+        &mut self,
+        core: &mut Core,
+        _me: usize,
+        outcome: Outcome,
+    ) -> Result<(), Violation> {
         match self {
             Client::Producer(client) => client.outcome(core, outcome),
             Client::Consumer(client) => client.outcome(core, outcome),
@@ -86,6 +93,13 @@ impl Client {
             Client::Trimmer(_) => {}
         }
     }
+    /// Where a consumer is in the partitions that it holds.
+    pub(crate) fn holds(&self) -> Option<&BTreeMap<Place, Offset>> {
+        match self {
+            Client::Consumer(client) => Some(&client.held),
+            Client::Producer(_) | Client::Trimmer(_) => None,
+        }
+    }
     /// Whether it got something done since it was healed.
     pub(crate) fn has_progressed(&self) -> bool {
         match self {
@@ -96,15 +110,21 @@ impl Client {
     }
 }
 
-/// The values of batches, from `from` on.
+/// The values of batches, from `from` on. None: the disk failed before the answer was out, and the connection with it.
 pub(crate) fn records_of(slices: Slices, from: Offset) -> Result<Vec<(Offset, String)>, Violation> {
     let damaged = |what: String| Violation::new("damage is found, never served", what);
-    let bytes = slices.into_bytes().map_err(|e| damaged(e.to_string()))?;
+    let Ok(bytes) = slices.into_bytes() else {
+        return Ok(Vec::new());
+    };
     let mut out = Vec::new();
     for batch in batches(&bytes) {
         let batch = batch.map_err(|e| damaged(e.to_string()))?;
         batch.check_crc().map_err(|e| damaged(e.to_string()))?;
-        for record in batch.records(1 << 20).map_err(|e| damaged(e.to_string()))?.iter() {
+        for record in batch
+            .records(1 << 20)
+            .map_err(|e| damaged(e.to_string()))?
+            .iter()
+        {
             let record = record.map_err(|e| damaged(e.to_string()))?;
             if record.offset >= from {
                 let value = record.value.unwrap_or_default();

@@ -11,6 +11,9 @@ use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId, Sequence};
 use crate::model::{Place, Violation};
 use crate::world::{Core, Outcome};
 
+/// Batches that are sent once all faults are healed.
+const ENOUGH: u64 = 20;
+
 #[derive(Debug)]
 pub(crate) struct Producer {
     number: usize,
@@ -49,16 +52,35 @@ impl Producer {
             }
             return;
         }
+        // What consumers have to read in the end has an end.
+        if core.healing && self.pending.is_none() && self.progress >= ENOUGH {
+            return;
+        }
         if self.pending.is_none() {
             self.pending = Some(self.compose(core));
         }
-        let Some((place, values, batch)) = self.pending.clone() else { return };
-        let Some(reference) = core.partition(place) else { return };
-        let acks = if self.idempotent || core.random.chance(1, 2) { -1 } else { 1 };
-        core.note(&format!("producer {} sends {values:?} to {place:?}, acks {acks}", self.number));
+        let Some((place, values, batch)) = self.pending.clone() else {
+            return;
+        };
+        let Some(reference) = core.partition(place) else {
+            return;
+        };
+        let acks = if self.idempotent || core.random.chance(1, 2) {
+            -1
+        } else {
+            1
+        };
+        core.note(&format!(
+            "producer {} sends {values:?} to {place:?}, acks {acks}",
+            self.number
+        ));
         if let Some((node, now)) = core.operate() {
             self.waits = true;
-            let command = AppendCommand { batch, acks, timeout: Duration::from_secs(5) };
+            let command = AppendCommand {
+                batch,
+                acks,
+                timeout: Duration::from_secs(5),
+            };
             node.append(&reference, command, now, core.reply(me, Outcome::Append));
         }
     }
@@ -71,10 +93,17 @@ impl Producer {
         }
         let places = core.places();
         let place = places[core.random.below(places.len() as u64) as usize];
-        let codecs = [Compression::None, Compression::None, Compression::Lz4, Compression::Zstd];
+        let codecs = [
+            Compression::None,
+            Compression::None,
+            Compression::Lz4,
+            Compression::Zstd,
+        ];
         let mut batch = BatchBuilder::new(codecs[core.random.below(4) as usize]);
         let size = 1 + core.random.below(5);
-        let values: Vec<String> = (0..size).map(|i| format!("p{}-{}", self.number, self.count + i)).collect();
+        let values: Vec<String> = (0..size)
+            .map(|i| format!("p{}-{}", self.number, self.count + i))
+            .collect();
         self.count += size;
         if let Some((id, epoch)) = self.id {
             let sequence = self.sequences.get(&place).copied().unwrap_or(Sequence(0));
@@ -92,12 +121,21 @@ impl Producer {
         match outcome {
             Outcome::Producer(Ok(id)) => self.id = Some(id),
             Outcome::Append(Ok(answer)) => {
-                let Some((place, values, batch)) = self.pending.take() else { return Ok(()) };
-                core.note(&format!("producer {}: {values:?} at {}", self.number, answer.base_offset));
-                core.model.acknowledged(place, answer.base_offset, &values)?;
+                let Some((place, values, batch)) = self.pending.take() else {
+                    return Ok(());
+                };
+                core.note(&format!(
+                    "producer {}: {values:?} at {}",
+                    self.number, answer.base_offset
+                ));
+                core.model
+                    .acknowledged(place, answer.base_offset, &values)?;
                 self.progress += 1;
                 if let Some((id, epoch)) = self.id {
-                    let again = self.sent.iter().any(|(p, v, _)| *p == place && *v == values);
+                    let again = self
+                        .sent
+                        .iter()
+                        .any(|(p, v, _)| *p == place && *v == values);
                     if !again {
                         let next = self.sequences.entry(place).or_insert(Sequence(0));
                         *next = next.plus(values.len() as i32);
@@ -105,12 +143,19 @@ impl Producer {
                         self.forget_old(place);
                     } else if !answer.duplicate {
                         let what = format!("{place:?} {values:?} of {id} {epoch} was stored again");
-                        return Err(Violation::new("no duplicates from idempotent producers", what));
+                        return Err(Violation::new(
+                            "no duplicates from idempotent producers",
+                            what,
+                        ));
                     }
                 }
             }
             Outcome::Append(Err(failure)) => {
-                core.note(&format!("producer {}: {:?}", self.number, failure.error.name()));
+                core.note(&format!(
+                    "producer {}: {:?}",
+                    self.number,
+                    failure.error.name()
+                ));
                 let strange = [
                     ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
                     ErrorCode::INVALID_PRODUCER_EPOCH,
@@ -119,7 +164,10 @@ impl Producer {
                     ErrorCode::INVALID_RECORD,
                 ];
                 if strange.contains(&failure.error) {
-                    let what = format!("producer {}: {failure:?}, pending {:?}", self.number, self.pending);
+                    let what = format!(
+                        "producer {}: {failure:?}, pending {:?}",
+                        self.number, self.pending
+                    );
                     return Err(Violation::new("an honest producer is never refused", what));
                 }
                 // Not idempotent: whether it was stored stays unknown, and it isn't sent again.
@@ -146,7 +194,12 @@ impl Producer {
     /// What was stored there may be gone: begins anew with a fresh id.
     pub(crate) fn topic_lost(&mut self, topic: usize) {
         self.sent.retain(|(place, _, _)| place.0 != topic);
-        if self.pending.as_ref().is_some_and(|(place, _, _)| place.0 == topic) || self.idempotent {
+        if self
+            .pending
+            .as_ref()
+            .is_some_and(|(place, _, _)| place.0 == topic)
+            || self.idempotent
+        {
             self.pending = None;
             self.id = None;
             self.sequences.clear();

@@ -16,14 +16,26 @@ impl Trimmer {
         if !core.random.chance(1, 10) {
             return;
         }
-        let places: Vec<Place> = core.places().into_iter().filter(|p| core.swarm.topics[p.0].trimmed).collect();
+        let places: Vec<Place> = core
+            .places()
+            .into_iter()
+            .filter(|p| core.swarm.topics[p.0].trimmed)
+            .collect();
         let place = places[core.random.below(places.len() as u64) as usize];
-        let Some(reference) = core.partition(place) else { return };
-        let Some((node, now)) = core.operate() else { return };
+        let Some(reference) = core.partition(place) else {
+            return;
+        };
+        let Some((node, now)) = core.operate() else {
+            return;
+        };
         let seen = node.describe_partition(&reference);
         let span = (seen.high_watermark - seen.log_start_offset).max(0) as u64;
         let before = seen.log_start_offset + core.random.below(span + 1) as i64;
-        let before = if core.random.chance(1, 5) { Offset(-1) } else { before };
+        let before = if core.random.chance(1, 5) {
+            Offset(-1)
+        } else {
+            before
+        };
         self.waits = true;
         self.asked = Some(place);
         core.note(&format!("records of {place:?} before {before} are deleted"));
