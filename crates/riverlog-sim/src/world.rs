@@ -12,7 +12,7 @@ use riverlog_log::disk::{CrashDisk, Random};
 use riverlog_mutants::{Mark, sometimes};
 use riverlog_node::{
     AppendAnswer, AppendFailure, FetchAnswer, FetchCommand, FetchPartition, Host, Isolation, Job,
-    JobDone, Lane, Node, PartitionRef, Reply,
+    JobDone, Node, PartitionRef, Reply,
 };
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
 
@@ -607,7 +607,7 @@ impl Core {
     /// The job touches the disk now; the node hears of it when the device would have been done.
     fn run_job(&mut self, job: Job) {
         let before = self.disk.counts();
-        let lane = job.lane();
+        let name = format!("{job:?}");
         let done = job.run();
         let after = self.disk.counts();
         let syncs = (after.syncs - before.syncs) as u32;
@@ -617,9 +617,7 @@ impl Core {
             cost *= self.swarm.slow;
         }
         let cost = cost.mul_f64(0.5 + self.random.below(1_000) as f64 / 1_000.0);
-        if lane == Lane::Flush {
-            self.note("group commit");
-        }
+        self.note(&name);
         let later = self.clock + cost;
         self.schedule(later, Event::Done(self.life, done));
     }
