@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use riverlog_core::Now;
 use riverlog_log::{AppendAs, AppendError, Appended, Write};
+use riverlog_mutants::Mutant;
 use riverlog_wire::ErrorCode;
 use riverlog_wire::batch::BatchHeader;
 
@@ -335,7 +336,7 @@ impl State {
             _ => (&mut self.acks_all, self.leader.high_watermark()),
         };
         // What a duplicate reveals may not be durable yet either.
-        if appended.next <= reached {
+        if appended.next <= reached || riverlog_mutants::active(Mutant::AckBeforeSync) {
             return owed.acks.push((ack, Ok(answer)));
         }
         let parked = Parked {

@@ -12,6 +12,7 @@ use riverlog_core::metadata::{
 };
 use riverlog_core::replica::Leader;
 use riverlog_log::{LogKey, LogSettings};
+use riverlog_mutants::{Mark, sometimes};
 use riverlog_wire::{PartitionIndex, TopicId};
 
 use crate::groups::OFFSETS_TOPIC;
@@ -97,6 +98,7 @@ impl Node {
             Arc::new(Topic::new(info))
         });
         let mut led = Vec::new();
+        let mut opened = is_new;
         {
             let mut slots = here.partitions.write();
             let open = slots.len();
@@ -109,6 +111,10 @@ impl Node {
                 } else {
                     let slot = self.open_partition(&here.info, at, partition);
                     if at < slots.len() {
+                        if matches!(slot, Slot::Here(_)) {
+                            sometimes(Mark::LogOpenedLater);
+                            opened = true;
+                        }
                         slots[at] = slot;
                     } else {
                         slots.push(slot);
@@ -122,8 +128,26 @@ impl Node {
         for (partition, owed) in led {
             self.settle(&partition, owed, now);
         }
-        if is_new && here.info.internal && here.info.name == OFFSETS_TOPIC {
+        if opened && here.info.internal && here.info.name == OFFSETS_TOPIC {
             self.open_shards(image.id, here.slots(), now);
+        }
+    }
+
+    /// Tries those again whose logs could not be opened: the disk may have room now, or read again.
+    pub(crate) fn open_broken(&self, now: Now) {
+        if !self.broken.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let image = self.image.load_full();
+        let configs = self.node_configs(&image);
+        for topic in image.topics.values() {
+            if self
+                .tables
+                .topic(topic.id)
+                .is_some_and(|here| here.has_broken())
+            {
+                self.open_topic(topic, &configs, now);
+            }
         }
     }
 
@@ -142,6 +166,8 @@ impl Node {
         match self.volume.open_log(key, self.log_settings(&config)) {
             Err(error) => {
                 self.metrics.open_failures.fetch_add(1, Ordering::Relaxed);
+                self.broken.store(true, Ordering::Relaxed);
+                sometimes(Mark::LogNotOpened);
                 Slot::Broken(error.to_string())
             }
             Ok(log) => {
@@ -201,6 +227,12 @@ impl Node {
         };
         self.count_bounded(Some(&topic.info.config.load()), None);
         self.close_shards(id, now);
+        for index in topic.broken() {
+            self.remove_files(LogKey {
+                topic: id,
+                partition: PartitionIndex(index),
+            });
+        }
         for partition in topic.here() {
             let mut owed = Owed::default();
             {

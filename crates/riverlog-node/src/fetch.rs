@@ -13,6 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_log::{Read, ReadPlan, Slices};
+use riverlog_mutants::Mutant;
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
 
 use crate::command::{
@@ -415,6 +416,7 @@ impl State {
             Isolation::ReadUncommitted => high_watermark,
             Isolation::ReadCommitted => last_stable_offset,
         };
+        let until = until + i64::from(riverlog_mutants::active(Mutant::WatermarkTooFar));
         let log = self
             .log
             .as_mut()

@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_log::{DiskError, Flush, FlushDone};
+use riverlog_mutants::{Mark, sometimes};
 use riverlog_wire::{ErrorCode, Offset};
 
 use crate::command::Reply;
@@ -232,6 +233,7 @@ impl Node {
             self.tighten(now);
             !self.disk_full.swap(true, Ordering::Relaxed)
         } else {
+            sometimes(Mark::SyncFailureFenced);
             self.failure.lock().get_or_insert_with(|| error.clone());
             !self.failed.swap(true, Ordering::Relaxed)
         };

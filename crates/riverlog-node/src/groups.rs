@@ -98,9 +98,15 @@ impl Node {
         partitions: Vec<Option<Arc<Partition>>>,
         now: Now,
     ) {
+        // Those that are open stay as they are when a log could only be opened later.
+        let before = self.shards.load_full().filter(|s| s.topic == topic);
+        let open = |at: usize| before.as_ref()?.shards.get(at)?.clone();
+        let each = partitions.into_iter().enumerate();
         let shards = Shards {
             topic,
-            shards: partitions.into_iter().map(|p| p.map(Shard::new)).collect(),
+            shards: each
+                .map(|(at, partition)| open(at).or(partition.map(Shard::new)))
+                .collect(),
         };
         let shards = Arc::new(shards);
         self.shards.store(Some(shards.clone()));

@@ -107,6 +107,8 @@ pub struct Node {
     pub(crate) disk_full: AtomicBool,
     pub(crate) retrying: AtomicBool,
     pub(crate) tight: Tight,
+    /// The log of some partition could not be opened since the last attempt.
+    pub(crate) broken: AtomicBool,
     registered: AtomicBool,
     closing: AtomicBool,
     latest: AtomicU64,
@@ -154,6 +156,7 @@ impl Node {
             failed: AtomicBool::new(false),
             disk_full: AtomicBool::new(false),
             retrying: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
             registered: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             latest: AtomicU64::new(0),
@@ -263,6 +266,16 @@ impl Node {
     pub fn producers(&self, partition: &PartitionRef) -> Vec<ProducerSummary> {
         let state = partition.0.state.lock();
         state.log.as_ref().map_or_else(Vec::new, Log::producers)
+    }
+    /// The log start offset and the high watermark: of [`Node::describe_partition`], what is asked most.
+    pub fn positions(&self, partition: &PartitionRef) -> (Offset, Offset) {
+        let state = partition.0.state.lock();
+        let start = state.log.as_ref().map_or(Offset(-1), Log::log_start_offset);
+        let high_watermark = match state.log {
+            Some(_) => state.high_watermark(),
+            None => Offset(-1),
+        };
+        (start, high_watermark)
     }
     /// A fresh producer id with epoch 0 (InitProducerId without a transactional id).
     pub fn init_producer(

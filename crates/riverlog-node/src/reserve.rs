@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use riverlog_core::Now;
 use riverlog_log::{Disk, OpenMode};
+use riverlog_mutants::{Mark, sometimes};
 
 use crate::jobs::Work;
 use crate::node::Node;
@@ -92,6 +93,7 @@ impl Node {
     /// A write found no room.
     pub(crate) fn tighten(&self, now: Now) {
         if !self.tight.now.swap(true, Ordering::Relaxed) {
+            sometimes(Mark::FullDiskRefused);
             self.reserve(true);
         }
         self.retry_later(now);
@@ -112,7 +114,10 @@ impl Node {
     pub(crate) fn reserve_done(&self, done: ReserveDone, now: Now) {
         self.tight.out.store(false, Ordering::Relaxed);
         if done.room {
-            self.tight.now.store(false, Ordering::Relaxed);
+            if self.tight.now.swap(false, Ordering::Relaxed) {
+                sometimes(Mark::FullDiskRecovered);
+                self.open_broken(now);
+            }
         } else if !done.release {
             // Also at the start: the disk is full already.
             self.tight.now.store(true, Ordering::Relaxed);

@@ -87,6 +87,20 @@ impl Topic {
         here.collect()
     }
 
+    /// Numbers of those whose log can't be opened.
+    pub(crate) fn broken(&self) -> Vec<i32> {
+        let slots = self.partitions.read();
+        let numbered = (0..).zip(slots.iter());
+        let broken = numbered.filter(|(_, slot)| matches!(slot, Slot::Broken(_)));
+        broken.map(|(index, _)| index).collect()
+    }
+
+    /// Whether there are any.
+    pub(crate) fn has_broken(&self) -> bool {
+        let slots = self.partitions.read();
+        slots.iter().any(|slot| matches!(slot, Slot::Broken(_)))
+    }
+
     /// The partitions led here, in order.
     pub(crate) fn here(&self) -> Vec<Arc<Partition>> {
         self.slots().into_iter().flatten().collect()

@@ -85,6 +85,7 @@ impl Node {
             self.run_job(Work::Checkpoint(self.volume.clone()));
         }
         self.remove_again();
+        self.open_broken(now);
         self.snapshot_metadata(now);
         self.arm_upkeep(now);
     }

@@ -1,1 +1,18 @@
-//! Whole nodes and clients on virtual time, network and disk.
+//! Whole nodes and their clients on one thread, from one seed.
+//!
+//! Time jumps from event to event. The disk loses what wasn't synced, in any subset; processes die, devices fail, disks
+//! fill up and slow down. Clients write unique values and remember what they were told; after each step invariants are
+//! checked, and in the end, with all faults healed, everything must move again and all that was acknowledged must be there.
+//!
+//! The same seed gives the same run, to the bit: the trace hash says so.
+
+mod clients;
+mod faults;
+mod host;
+mod model;
+mod swarm;
+mod trace;
+mod world;
+
+pub use model::Violation;
+pub use world::{Report, run};

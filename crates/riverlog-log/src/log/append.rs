@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use riverlog_mutants::{Mark, sometimes};
 use riverlog_wire::batch::{
     Batch, BatchError, BatchHeader, set_base_offset, set_leader_epoch, set_log_append_time,
 };
@@ -46,6 +47,7 @@ impl Log {
         let header = BatchHeader::parse(&bytes)?;
         one_whole_batch(&header, bytes.len())?;
         if let Some(stored) = log.producers.check(&header)? {
+            sometimes(Mark::DuplicateRecognised);
             return Ok(Appended {
                 first: stored.first_offset(),
                 next: stored.last_offset + 1,
@@ -171,6 +173,7 @@ impl Log {
                     self.through_wal.then_some((&*self.volume, self.key)),
                 );
                 from = at;
+                sometimes(Mark::SegmentRolled);
                 let segment = Segment::new(self.key, log.dir.clone(), header.base_offset);
                 log.push_segment(Arc::new(segment));
             }

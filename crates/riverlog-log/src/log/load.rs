@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::Offset;
 use riverlog_wire::batch::BatchHeader;
 
@@ -266,6 +267,9 @@ impl Loader<'_> {
             }
             _ => {
                 self.needs_cut = scanned.is_some_and(|s| s.stray);
+                if self.needs_cut {
+                    sometimes(Mark::TornTailCut);
+                }
                 false
             }
         };
@@ -471,6 +475,9 @@ pub(super) fn load_producers(
     usable: Offset,
     empty_at: Option<Offset>,
 ) -> Result<Producers, DiskError> {
+    if active(Mutant::ProducersForgotten) {
+        return Ok(Producers::default());
+    }
     let doubtful = log.snapshots.split_off(&(usable + 1));
     for at in doubtful {
         remove_file(volume, &snapshot_path(&log.dir, at))?;

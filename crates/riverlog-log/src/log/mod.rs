@@ -40,6 +40,7 @@ mod write;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::batch::BatchError;
 use riverlog_wire::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence};
 
@@ -411,7 +412,10 @@ impl Log {
         LogMark {
             start: self.start,
             end: self.written,
-            segments_synced: self.segments_synced,
+            segments_synced: match active(Mutant::CheckpointAhead) {
+                true => self.written,
+                false => self.segments_synced,
+            },
             size_bytes: self.size_bytes,
             last_epoch: match self.loaded.get() {
                 Some(log) => log.epochs.epoch_at(self.written + -1),

@@ -102,6 +102,14 @@ pub(super) struct Producers {
     map: BTreeMap<ProducerId, Producer>,
 }
 
+/// How many batches of a producer are remembered.
+fn window() -> usize {
+    WINDOW
+        - usize::from(riverlog_mutants::active(
+            riverlog_mutants::Mutant::WindowOfFour,
+        ))
+}
+
 impl Producers {
     pub(super) fn len(&self) -> usize {
         self.map.len()
@@ -199,7 +207,7 @@ impl Producers {
                 }),
             );
         };
-        let evicted = (known.window.len() >= WINDOW).then(|| known.window.remove(0));
+        let evicted = (known.window.len() >= window()).then(|| known.window.remove(0));
         known.window.push(stored);
         Undo::Pushed {
             id,

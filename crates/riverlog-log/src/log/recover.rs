@@ -8,17 +8,22 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::batch::{BatchHeader, batches};
 use riverlog_wire::{LeaderEpoch, Offset};
 
 use super::load::{LoadRules, load, producers_at, snapshot_path};
-use super::segment::Segment;
+use super::producers::Undo;
+use super::segment::{Segment, disk_error};
 use super::snapshot::encode_snapshot;
 use super::upkeep::replace;
 use super::{Log, LogSettings, ReadError};
 use crate::volume::LogMark;
 use crate::wal::{Lsn, WalEntry};
-use crate::{DiskError, LogKey, OpenError, Volume};
+use crate::{DiskError, LogKey, OpenError, OpenMode, Volume};
+
+/// Bytes that are written again at once.
+const REWRITE_BYTES: usize = 1 << 20;
 
 impl Log {
     /// Called by [`crate::Volume::open_log`]. `mark`: what the checkpoint says, `None` for a log it doesn't know. `clean`:
@@ -43,7 +48,8 @@ impl Log {
         let mut log = Log {
             volume,
             key,
-            through_wal: settings.sync,
+            // What recovery does again comes from the write-ahead log, which has it already.
+            through_wal: false,
             settings,
             start: known.start,
             end: known.end,
@@ -69,6 +75,7 @@ impl Log {
         } else {
             log.recover(known, entries)?;
         }
+        log.through_wal = log.settings.sync;
         log.opening = false;
         Ok(log)
     }
@@ -78,6 +85,9 @@ impl Log {
         let mut trusted = mark.segments_synced;
         let mut snapshots_until = Offset(i64::MAX);
         let mut start = mark.start;
+        if active(Mutant::StartOffsetForgotten) {
+            start = Offset(0);
+        }
         for (_, entry) in &entries {
             match entry {
                 WalEntry::Truncate { to, .. } => {
@@ -85,6 +95,7 @@ impl Log {
                     // Perhaps not finished: its snapshots may still be there.
                     snapshots_until = *to;
                 }
+                WalEntry::StartOffset { .. } if active(Mutant::StartOffsetForgotten) => {}
                 WalEntry::StartOffset { to, .. } => start = start.max(*to),
                 WalEntry::Append { .. } => snapshots_until = Offset(i64::MAX),
             }
@@ -108,6 +119,15 @@ impl Log {
         for segment in std::mem::take(&mut loaded.doomed) {
             segment.remove(&volume)?;
             loaded.folder_unsynced = true;
+        }
+        // A tail that a killed process wrote is in the system's hands and no further: the next sync must cover it.
+        for segment in loaded.segments.iter() {
+            let facts = segment.facts();
+            let again = !active(Mutant::TailNotWrittenAgain);
+            if facts.next > trusted && !facts.is_empty() && again {
+                write_again(&volume, segment, trusted)?;
+            }
+            loaded.folder_unsynced |= facts.next > trusted;
         }
         self.end = loaded.planned.next;
         self.written = self.end;
@@ -146,8 +166,11 @@ impl Log {
         if self.settings.sync
             && self.synced() < self.end
             && let Some(upkeep) = self.sync_segments()
+            && let Err(error) = self.upkeep_done(upkeep.run())
+            // On a full disk only the files beside the segments are missing, and they are made later.
+            && (self.failed.is_some() || self.synced() < self.end)
         {
-            self.upkeep_done(upkeep.run())?;
+            return Err(error);
         }
         if self.is_quiet() {
             self.loaded = OnceLock::new();
@@ -203,6 +226,7 @@ impl Log {
             if at != self.end || self.append_follower(rest.to_vec()).is_err() {
                 return Ok(());
             }
+            sometimes(Mark::EntryDoneAgain);
             while let Some(write) = self.take_write() {
                 self.write_done(write.run())?;
             }
@@ -281,6 +305,32 @@ impl Log {
             _ => false,
         }
     }
+}
+
+/// Writes what a segment's file shows from `from` on once more. Where a sync has failed in an earlier life the system shows
+/// bytes that it won't write again (Linux marks their pages clean), and a later sync would say that all is well.
+fn write_again(volume: &Volume, segment: &Segment, from: Offset) -> Result<(), DiskError> {
+    let path = segment.path("log");
+    let size = segment.facts().size;
+    let before = segment.floor_index(volume, |e| e.last_offset(segment.base) < from)?;
+    let mut at = before.map_or(0, |e| e.position as u64).min(size);
+    let file = volume.file(&path, OpenMode::Write)?;
+    let mut buffer = vec![0; REWRITE_BYTES.min(usize::try_from(size - at).unwrap_or(usize::MAX))];
+    while at < size {
+        let want = buffer
+            .len()
+            .min(usize::try_from(size - at).unwrap_or(usize::MAX));
+        let chunk = &mut buffer[..want];
+        let n = file.read_at(chunk, at).map_err(disk_error("read", &path))?;
+        if n == 0 {
+            break;
+        }
+        file.write_at(&[&chunk[..n]], at)
+            .map_err(disk_error("write", &path))?;
+        at += n as u64;
+    }
+    segment.state().unsynced = Some(file);
+    Ok(())
 }
 
 /// Bytes of the whole batches with which both begin.

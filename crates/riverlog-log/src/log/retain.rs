@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use riverlog_mutants::{Mark, sometimes};
 use riverlog_wire::{LeaderEpoch, Offset};
 
 use super::epochs::Epochs;
@@ -170,6 +171,7 @@ impl Log {
         }
         let mut make = None;
         if gone > 0 {
+            sometimes(Mark::SegmentsRetired);
             if gone == log.segments.len() {
                 let segment = Arc::new(Segment::new(key, log.dir.clone(), end));
                 make = Some(segment.clone());

@@ -4,6 +4,7 @@ mod basic;
 mod damage;
 mod faults;
 mod hostile;
+mod later_lives;
 mod model;
 mod producers;
 mod retention;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{Offset, ProducerId};
 
 use super::Log;
@@ -75,6 +76,8 @@ pub struct UpkeepDone {
     base_snapshot: Option<Offset>,
     make: Option<Arc<Segment>>,
     removed_snapshots: Vec<Offset>,
+    /// The segments and their places in the folder are durable, whatever else went wrong.
+    durable: bool,
     error: Option<Failure>,
 }
 
@@ -95,10 +98,11 @@ impl Upkeep {
             base_snapshot: None,
             make: None,
             removed_snapshots: Vec::new(),
+            durable: false,
             error: None,
         };
         let gate = self.gate.clone();
-        let result = gate.pass_upkeep(self.life, || self.keep());
+        let result = gate.pass_upkeep(self.life, || self.keep(&mut done.durable));
         // Files of a life that has ended still have to go, and so has what they wait for.
         let result_void = result.is_none();
         done.error = match result {
@@ -132,7 +136,7 @@ impl Upkeep {
         done
     }
 
-    fn keep(&self) -> Result<(), Failure> {
+    fn keep(&self, durable: &mut bool) -> Result<(), Failure> {
         let volume = &*self.volume;
         let minor = |error| Failure {
             error,
@@ -152,38 +156,47 @@ impl Upkeep {
                 .map_err(minor)?;
             segment.state().made = true;
         }
-        if let Some(sync) = &self.sync {
-            for part in &sync.segments {
-                if let Some(file) = &part.file {
-                    file.sync()
-                        .map_err(disk_error("sync", &part.segment.path("log")))
-                        .map_err(|error| Failure { error, fatal: true })?;
-                }
-                part.segment
-                    .flush_side(volume, Some(part.summary))
-                    .map_err(minor)?;
-                part.segment.sync_check(volume).map_err(minor)?;
-            }
-            if let Some((at, bytes)) = &sync.snapshot {
-                replace(volume, &snapshot_path(&self.dir, *at), bytes).map_err(minor)?;
-            }
-            if let Some(text) = &sync.epochs {
-                let path = format!("{}/{EPOCHS_FILE}", self.dir);
-                replace(volume, &path, text.as_bytes()).map_err(minor)?;
+        for part in self.sync.iter().flat_map(|sync| &sync.segments) {
+            if let Some(file) = &part.file {
+                file.sync()
+                    .map_err(disk_error("sync", &part.segment.path("log")))
+                    .map_err(|error| Failure { error, fatal: true })?;
             }
         }
-        if let Some(BaseSnapshot { at, older, seen }) = &self.base_snapshot {
-            let mut producers =
-                producers_at(volume, &self.dir, &self.remove, *older, *at).map_err(minor)?;
-            producers.set_seen(seen);
-            let path = snapshot_path(&self.dir, *at);
-            replace(volume, &path, &encode_snapshot(&producers)).map_err(minor)?;
-        }
+        // On a full disk what lies beside the segments can't be written; the segments count all the same.
+        let beside = self.keep_beside();
         if self.sync_folder {
             sync_folder(volume, &self.dir).map_err(minor)?;
         }
+        *durable = true;
+        beside.map_err(minor)?;
         if let Some(lsn) = self.start_lsn {
             volume.make_durable(lsn).map_err(minor)?;
+        }
+        Ok(())
+    }
+
+    /// Summaries, snapshots and epochs.
+    fn keep_beside(&self) -> Result<(), DiskError> {
+        let volume = &*self.volume;
+        if let Some(sync) = &self.sync {
+            for part in &sync.segments {
+                part.segment.flush_side(volume, Some(part.summary))?;
+                part.segment.sync_check(volume)?;
+            }
+            if let Some((at, bytes)) = &sync.snapshot {
+                replace(volume, &snapshot_path(&self.dir, *at), bytes)?;
+            }
+            if let Some(text) = &sync.epochs {
+                let path = format!("{}/{EPOCHS_FILE}", self.dir);
+                replace(volume, &path, text.as_bytes())?;
+            }
+        }
+        if let Some(BaseSnapshot { at, older, seen }) = &self.base_snapshot {
+            let mut producers = producers_at(volume, &self.dir, &self.remove, *older, *at)?;
+            producers.set_seen(seen);
+            let path = snapshot_path(&self.dir, *at);
+            replace(volume, &path, &encode_snapshot(&producers))?;
         }
         Ok(())
     }
@@ -191,6 +204,9 @@ impl Upkeep {
 
 /// Makes a log's folder and the entries in it durable.
 pub(super) fn sync_folder(volume: &Volume, dir: &str) -> Result<(), DiskError> {
+    if active(Mutant::FolderNotSynced) {
+        return Ok(());
+    }
     let mut path = dir;
     loop {
         volume
@@ -345,6 +361,12 @@ impl Log {
             log.folder_unsynced = true;
             if failure.fatal || !failure.error.is_full() {
                 self.failed = Some(failure.error.clone());
+            } else if let Some(sync) = done.sync.filter(|_| done.durable)
+                && done.life == log.gate.life()
+                && self.cut.is_none()
+            {
+                // Recovery would find it all, from where it begins now.
+                self.wal_synced = self.wal_synced.max(sync.to);
             }
             return Err(failure.error);
         }

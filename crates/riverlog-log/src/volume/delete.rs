@@ -23,6 +23,13 @@ impl Volume {
         if let Some(error) = self.wal.failed() {
             return Err(error);
         }
+        {
+            let mut recovery = self.recovery.lock();
+            for key in keys {
+                recovery.entries.remove(key);
+                recovery.failed.remove(key);
+            }
+        }
         let until = {
             let mut table = self.table.lock();
             for key in keys {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{Offset, PartitionIndex, TopicId};
 
 use self::files::{CLEAN, Files};
@@ -135,6 +136,8 @@ struct Recovery {
     entries: BTreeMap<LogKey, Vec<(Lsn, WalEntry)>>,
     /// Logs that were deleted, and whose folder may still be there.
     leftovers: BTreeSet<LogKey>,
+    /// Logs that could not be opened.
+    failed: BTreeSet<LogKey>,
 }
 
 /// What [`Log::open`] gets.
@@ -254,20 +257,28 @@ impl Volume {
         })
     }
     fn handed_over(&self, key: LogKey, first: bool, well: bool) {
+        let mut recovery = self.recovery.lock();
         if well {
-            self.recovery.lock().entries.remove(&key);
-        } else if first && let Some(state) = self.table.lock().get_mut(key) {
-            state.opened = false;
+            recovery.entries.remove(&key);
+            recovery.failed.remove(&key);
+        } else {
+            recovery.failed.insert(key);
+            drop(recovery);
+            if first && let Some(state) = self.table.lock().get_mut(key) {
+                state.opened = false;
+            }
         }
     }
-    /// All logs that exist have been opened: what the write-ahead log still holds for others belongs to deleted
-    /// topics and is forgotten; files of logs that weren't opened are removed.
+    /// All logs that exist have been opened, or were tried to be: what the write-ahead log still holds for others belongs
+    /// to deleted topics and is forgotten; their files are removed. A log that could not be opened keeps its files and its
+    /// entries: it can be opened again once the disk lets it, in this life or the next.
     pub fn recovered(&self) -> Result<(), OpenError> {
-        let clean = {
+        let (clean, failed) = {
             let mut recovery = self.recovery.lock();
-            recovery.entries.clear();
-            recovery.leftovers.clear();
-            recovery.clean
+            let failed = recovery.failed.clone();
+            recovery.entries.retain(|key, _| failed.contains(key));
+            recovery.leftovers.retain(|key| failed.contains(key));
+            (recovery.clean, failed)
         };
         let mut unknown: BTreeSet<LogKey> = {
             let table = self.table.lock();
@@ -280,9 +291,13 @@ impl Volume {
             let unopened = |key: &LogKey| table.get(*key).is_none_or(|state| !state.opened);
             unknown.extend(there.into_iter().filter(unopened));
         }
-        let unknown: Vec<LogKey> = unknown.into_iter().collect();
+        let failed = match active(Mutant::BrokenLogDeleted) {
+            true => BTreeSet::new(),
+            false => failed,
+        };
+        let unknown: Vec<LogKey> = unknown.difference(&failed).copied().collect();
         self.delete_logs(&unknown)?;
-        self.table.lock().all_folders_gone();
+        self.table.lock().folders_gone_except(&failed);
         Ok(())
     }
     /// The folder's own id, drawn when it was made (`disk epoch`: a replaced or emptied disk has another).

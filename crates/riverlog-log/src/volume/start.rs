@@ -281,6 +281,7 @@ pub(super) fn open(
             clean,
             entries,
             leftovers,
+            failed: BTreeSet::new(),
         }),
         table: Mutex::new(table),
         flushing: AtomicBool::new(false),

@@ -223,10 +223,10 @@ impl Table {
             deletion.gone = true;
         }
     }
-    /// Start has removed all folders that don't belong to a log.
-    pub(super) fn all_folders_gone(&mut self) {
-        for deletion in self.deletions.values_mut() {
-            deletion.gone = true;
+    /// Start has removed all folders that don't belong to a log, but of those that it could not look at.
+    pub(super) fn folders_gone_except(&mut self, failed: &BTreeSet<LogKey>) {
+        for (key, deletion) in &mut self.deletions {
+            deletion.gone |= !failed.contains(key);
         }
     }
     /// Whether the write-ahead log may still say that the log was deleted.

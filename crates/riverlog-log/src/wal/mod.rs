@@ -15,6 +15,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::Offset;
 
 pub(crate) use self::format::Mark;
@@ -270,6 +271,10 @@ impl Wal {
     /// Nothing before `before` is needed any more: every log's segments are synced beyond it.
     pub(crate) fn release(&self, before: Lsn) {
         let mut state = self.state.lock();
+        let before = match active(Mutant::WalReusedTooEarly) {
+            true => state.durable,
+            false => before,
+        };
         state.released = state.released.max(before);
         if state.ring.reclaimable(state.released) {
             state.blocked = false;

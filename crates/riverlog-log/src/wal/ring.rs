@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use riverlog_mutants::{Mark, sometimes};
+
 use super::Lsn;
 use super::format::BLOCK;
 use crate::DiskFile;
@@ -111,6 +113,9 @@ impl Ring {
         let Some((slot, _)) = ready.or_else(|| self.free().next()) else {
             return false;
         };
+        if self.next_number as usize >= self.slots.len() {
+            sometimes(Mark::WalLapped);
+        }
         self.slots[slot].used = true;
         self.segments.push_back(Segment {
             number: self.next_number,

@@ -148,6 +148,11 @@ impl CrashDisk {
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.world.lock().capacity = bytes;
     }
+    /// No file can grow from now on; what is removed makes room.
+    pub fn fill_up(&self) {
+        let mut world = self.world.lock();
+        world.capacity = Some(world.used());
+    }
     /// Flips bits of one byte on the medium. Nothing happens behind the end of the file.
     pub fn flip(&self, path: &str, at: u64, mask: u8) -> io::Result<()> {
         self.damage(path, at, |byte| byte ^ mask)

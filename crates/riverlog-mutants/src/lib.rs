@@ -1,0 +1,97 @@
+//! What the simulator plants in the other crates: faults that it must notice, and marks on rare paths that it must reach.
+//!
+//! A fault is a mistake that someone could make, behind a switch that only the simulator has; one that no simulation notices
+//! is a hole in the simulation. So is a mark that no simulation hits.
+//!
+//! Without the feature `planted`, [`active`] is `false` at compile time, [`sometimes`] does nothing, and nothing of this is left
+//! in the binary.
+
+mod marks;
+
+#[cfg(feature = "planted")]
+use std::sync::atomic::{AtomicU8, Ordering};
+
+#[cfg(feature = "planted")]
+pub use marks::take_counts;
+pub use marks::{Mark, sometimes};
+
+macro_rules! mutants {
+    ($($(#[doc = $doc:literal])* $name:ident = $text:literal,)*) => {
+        /// A planted fault.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Mutant {
+            $($(#[doc = $doc])* $name,)*
+        }
+
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &[Mutant] = &[$(Mutant::$name),*];
+            /// Its name on the command line.
+            pub fn name(self) -> &'static str {
+                match self { $(Mutant::$name => $text,)* }
+            }
+            /// What it does, in words.
+            pub fn doc(self) -> &'static str {
+                match self { $(Mutant::$name => concat!($($doc),*),)* }
+            }
+        }
+    };
+}
+
+mutants! {
+    /// A publish is answered when it is written, not when it is synced.
+    AckBeforeSync = "ack-before-sync",
+    /// The folder of a new segment is never synced.
+    FolderNotSynced = "folder-not-synced",
+    /// Four batches of a producer are remembered, not five.
+    WindowOfFour = "window-of-four",
+    /// The write-ahead log is used again before the segments are synced.
+    WalReusedTooEarly = "wal-reused-too-early",
+    /// A torn group of the write-ahead log is taken for a whole one.
+    TornGroupAccepted = "torn-group-accepted",
+    /// An index is believed without a look at the batch that it points to.
+    IndexTrusted = "index-trusted",
+    /// Recovery begins after what was written, not after what was synced.
+    CheckpointAhead = "checkpoint-ahead",
+    /// After a restart nothing is known of producers.
+    ProducersForgotten = "producers-forgotten",
+    /// A commit is answered before it is stored.
+    CommitAnsweredEarly = "commit-answered-early",
+    /// Readers see one record more than is acknowledged.
+    WatermarkTooFar = "watermark-too-far",
+    /// A failed sync counts as done.
+    SyncFailureIgnored = "sync-failure-ignored",
+    /// A moved log start offset is forgotten by a restart.
+    StartOffsetForgotten = "start-offset-forgotten",
+    /// A stale member may commit.
+    StaleCommitAccepted = "stale-commit-accepted",
+    /// Reading that begins with the first offset of a segment goes on with the segment after it.
+    BatchSkippedAtRoll = "batch-skipped-at-roll",
+    /// A log that can't be opened at the start counts as one of a deleted topic.
+    BrokenLogDeleted = "broken-log-deleted",
+    /// What a process wrote whose sync failed is synced again, not written again.
+    TailNotWrittenAgain = "tail-not-written-again",
+}
+
+#[cfg(feature = "planted")]
+static PLANTED: AtomicU8 = AtomicU8::new(u8::MAX);
+
+/// Chooses the fault of this process; `None` for none.
+#[cfg(feature = "planted")]
+pub fn plant(mutant: Option<Mutant>) {
+    PLANTED.store(mutant.map_or(u8::MAX, |m| m as u8), Ordering::Relaxed);
+}
+
+/// Whether this fault is planted.
+#[cfg(feature = "planted")]
+#[inline]
+pub fn active(mutant: Mutant) -> bool {
+    PLANTED.load(Ordering::Relaxed) == mutant as u8
+}
+
+/// Whether this fault is planted: never, in this build.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub fn active(_: Mutant) -> bool {
+    false
+}

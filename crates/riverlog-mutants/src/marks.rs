@@ -1,0 +1,80 @@
+//! Marks on rare paths. A run of many seeds in which one is never hit doesn't test what it seems to.
+
+#[cfg(feature = "planted")]
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! marks {
+    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+        /// A rare path.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Mark {
+            $($(#[doc = $doc])* $name,)*
+        }
+
+        impl Mark {
+            /// All of them.
+            pub const ALL: &[Mark] = &[$(Mark::$name),*];
+            /// What happened, in words.
+            pub fn doc(self) -> &'static str {
+                match self { $(Mark::$name => concat!($($doc),*),)* }
+            }
+        }
+    };
+}
+
+marks! {
+    /// A segment was rolled.
+    SegmentRolled,
+    /// A file of the write-ahead log was used again.
+    WalLapped,
+    /// Recovery cut a torn tail.
+    TornTailCut,
+    /// Recovery did an entry of the write-ahead log again.
+    EntryDoneAgain,
+    /// A batch was recognised as a duplicate.
+    DuplicateRecognised,
+    /// A full disk was noticed, and appends were refused.
+    FullDiskRefused,
+    /// There was room again.
+    FullDiskRecovered,
+    /// After a failed sync nothing was promised any more.
+    SyncFailureFenced,
+    /// An index was made again.
+    IndexRebuilt,
+    /// Retention or a deletion took whole segments.
+    SegmentsRetired,
+    /// A log could not be opened.
+    LogNotOpened,
+    /// It was opened later in the same life.
+    LogOpenedLater,
+    /// A rebalance moved a partition from one member to another.
+    PartitionMoved,
+    /// A stale member was refused.
+    StaleCommitRefused,
+}
+
+#[cfg(feature = "planted")]
+static COUNTS: [AtomicU64; Mark::ALL.len()] = [const { AtomicU64::new(0) }; Mark::ALL.len()];
+
+/// Counts that this happened.
+#[cfg(feature = "planted")]
+#[inline]
+pub fn sometimes(mark: Mark) {
+    if let Some(count) = COUNTS.get(mark as usize) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts that this happened: not in this build.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub fn sometimes(_: Mark) {}
+
+/// How often each has happened since the last call, in the order of [`Mark::ALL`].
+#[cfg(feature = "planted")]
+pub fn take_counts() -> Vec<(Mark, u64)> {
+    let counts = Mark::ALL.iter().zip(&COUNTS);
+    counts
+        .map(|(mark, count)| (*mark, count.swap(0, Ordering::Relaxed)))
+        .collect()
+}

@@ -1,0 +1,358 @@
+//! A member of a group: heartbeats, reads, commits; checks that it is shown every record once, in order, from its position.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use riverlog_core::groups::{
+    CommittedOffset, ConsumerHeartbeat, GroupAnswer, GroupCommand, TopicPartition,
+};
+use riverlog_core::metadata::TopicRef;
+use riverlog_mutants::{Mark, sometimes};
+use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
+
+use super::records_of;
+use crate::model::{Place, Violation};
+use crate::world::{Core, Outcome, fetch_one};
+
+const GROUP: &str = "group";
+
+#[derive(Debug)]
+enum Asked {
+    Nothing,
+    Heartbeat,
+    Positions(Vec<Place>),
+    Fetch(Place),
+    /// With the number that the model gave it.
+    Commit(Place, Offset, u64),
+    /// A commit with an epoch that is over, for a partition that was never held.
+    Stale(Place),
+}
+
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    name: String,
+    pub(crate) waits: bool,
+    pub(crate) progress: u64,
+    epoch: i32,
+    asked: Asked,
+    /// What the group said to hold; `None` once it has been followed.
+    assignment: Option<Vec<(TopicId, Vec<i32>)>>,
+    /// Where it is in the partitions that it holds.
+    pub(crate) held: BTreeMap<Place, Offset>,
+    /// What it was given since it joined.
+    ever: BTreeSet<Place>,
+    /// What it holds, to be reported with the next heartbeat.
+    report: bool,
+    /// A heartbeat was not answered, or not with success.
+    unsure: bool,
+}
+
+impl Consumer {
+    pub(crate) fn new(number: usize) -> Consumer {
+        Consumer {
+            name: format!("c{number}"),
+            waits: false,
+            progress: 0,
+            epoch: 0,
+            asked: Asked::Nothing,
+            assignment: None,
+            held: BTreeMap::new(),
+            ever: BTreeSet::new(),
+            report: false,
+            unsure: false,
+        }
+    }
+
+    pub(crate) fn step(&mut self, core: &mut Core, me: usize) {
+        let Some((node, now)) = core.operate() else {
+            return;
+        };
+        self.asked = self.choose(core);
+        match &self.asked {
+            Asked::Nothing => return,
+            Asked::Heartbeat => {
+                let command = self.heartbeat(core);
+                node.group(
+                    GroupCommand::ConsumerHeartbeat(command),
+                    now,
+                    core.reply(me, Outcome::Group),
+                );
+            }
+            Asked::Positions(places) => {
+                let asked = places
+                    .iter()
+                    .filter_map(|place| topic_partition(core, *place))
+                    .collect();
+                node.committed(
+                    GROUP,
+                    Some(asked),
+                    None,
+                    now,
+                    core.reply(me, Outcome::Committed),
+                );
+            }
+            Asked::Fetch(place) => {
+                let topic = TopicRef::Name(core.swarm.topics[place.0].name.clone());
+                let from = self.held.get(place).copied().unwrap_or_default();
+                let most = if core.healing { 100_000 } else { 5_000 };
+                let bytes = 1 + core.random.below(most) as usize;
+                let wait = Duration::from_millis(core.random.below(500));
+                node.fetch(
+                    fetch_one(topic, place.1, from, bytes, wait),
+                    now,
+                    core.reply(me, Outcome::Fetch),
+                );
+            }
+            Asked::Commit(..) | Asked::Stale(_) => {
+                let (place, offset, epoch) = match &mut self.asked {
+                    Asked::Commit(place, offset, number) => {
+                        *number = core.model.commit_sent(GROUP, *place, *offset);
+                        (*place, *offset, self.epoch)
+                    }
+                    Asked::Stale(place) => (*place, Offset(1_000_000_000), self.epoch - 1),
+                    _ => return,
+                };
+                let Some(target) = topic_partition(core, place) else {
+                    return;
+                };
+                let commit = CommittedOffset {
+                    offset,
+                    leader_epoch: LeaderEpoch::NONE,
+                    metadata: String::new(),
+                    commit_timestamp: -1,
+                    expire_timestamp: None,
+                };
+                let command = GroupCommand::Commit {
+                    group: GROUP.to_owned(),
+                    generation: Generation(epoch),
+                    member: self.name.clone(),
+                    instance: None,
+                    offsets: vec![(target, commit)],
+                    version: 10,
+                };
+                node.group(command, now, core.reply(me, Outcome::Group));
+            }
+        }
+        self.waits = true;
+    }
+
+    fn choose(&mut self, core: &mut Core) -> Asked {
+        if self.epoch == 0 || self.report {
+            return Asked::Heartbeat;
+        }
+        if let Some(assignment) = self.assignment.take() {
+            let wanted = places_of(core, &assignment);
+            self.held.retain(|place, _| wanted.contains(place));
+            self.ever.extend(wanted.iter().copied());
+            let new: Vec<Place> = wanted
+                .into_iter()
+                .filter(|place| !self.held.contains_key(place))
+                .collect();
+            self.report = true;
+            if new.is_empty() {
+                return Asked::Heartbeat;
+            }
+            return Asked::Positions(new);
+        }
+        let places: Vec<Place> = self.held.keys().copied().collect();
+        if places.is_empty() || core.random.chance(1, 4) {
+            return Asked::Heartbeat;
+        }
+        let place = places[core.random.below(places.len() as u64) as usize];
+        let position = self.held.get(&place).copied().unwrap_or_default();
+        let never = core
+            .places()
+            .into_iter()
+            .find(|place| !self.ever.contains(place));
+        if let Some(never) = never.filter(|_| self.epoch > 1 && core.random.chance(1, 20)) {
+            return Asked::Stale(never);
+        }
+        if core.random.chance(1, 4) {
+            Asked::Commit(place, position, 0)
+        } else {
+            Asked::Fetch(place)
+        }
+    }
+
+    fn heartbeat(&mut self, core: &Core) -> ConsumerHeartbeat {
+        let joining = self.epoch == 0;
+        // After an answer that didn't come the coordinator is told, and tells, everything again.
+        let full = joining || std::mem::take(&mut self.unsure);
+        let report = std::mem::take(&mut self.report) || full;
+        let names = || core.swarm.topics.iter().map(|t| t.name.clone()).collect();
+        ConsumerHeartbeat {
+            group: GROUP.to_owned(),
+            member: self.name.clone(),
+            member_epoch: self.epoch,
+            rebalance_timeout: full.then_some(Duration::from_secs(10)),
+            subscribed_topics: full.then(names),
+            owned: report.then(|| owned_of(core, &self.held)),
+            version: 1,
+            ..ConsumerHeartbeat::default()
+        }
+    }
+
+    pub(crate) fn outcome(&mut self, core: &mut Core, outcome: Outcome) -> Result<(), Violation> {
+        self.waits = false;
+        match (std::mem::replace(&mut self.asked, Asked::Nothing), outcome) {
+            (Asked::Heartbeat, Outcome::Group(GroupAnswer::ConsumerHeartbeat(answer))) => {
+                match answer.error {
+                    ErrorCode::NONE => {
+                        self.epoch = answer.member_epoch;
+                        self.assignment = answer.assignment.or(self.assignment.take());
+                        // There may be more members than partitions.
+                        self.progress +=
+                            u64::from(self.held.is_empty() && self.assignment.is_none());
+                    }
+                    error if error.retriable() => self.unsure = true,
+                    _ => self.leave(),
+                }
+            }
+            (Asked::Positions(places), Outcome::Committed(Ok(found))) => {
+                for (place, (_, committed)) in places.into_iter().zip(found) {
+                    let committed = committed.map(|c| c.offset);
+                    core.model.commit_read(GROUP, place, committed)?;
+                    core.now_held(place, &self.name);
+                    self.held.insert(place, committed.unwrap_or_default());
+                }
+            }
+            // Not known yet: asks again.
+            (Asked::Positions(_), _) => self.leave(),
+            (Asked::Fetch(place), Outcome::Fetch(answer)) => {
+                for part in answer.partitions {
+                    self.fetched(core, place, part)?;
+                }
+            }
+            (Asked::Stale(place), Outcome::Group(GroupAnswer::Partitions(error, each))) => {
+                if error == ErrorCode::NONE && each.iter().all(|e| *e == ErrorCode::NONE) {
+                    let what = format!(
+                        "{} committed {place:?}, with an epoch before {}",
+                        self.name, self.epoch
+                    );
+                    return Err(Violation::new("a stale member is refused", what));
+                }
+                sometimes(Mark::StaleCommitRefused);
+            }
+            (
+                Asked::Commit(place, offset, number),
+                Outcome::Group(GroupAnswer::Partitions(error, each)),
+            ) => {
+                let error = std::iter::once(error)
+                    .chain(each)
+                    .find(|e| *e != ErrorCode::NONE);
+                core.model
+                    .commit_answered(GROUP, place, number, error.is_none());
+                match error {
+                    None => {
+                        core.note(&format!("{} committed {place:?} {offset}", self.name));
+                        self.progress += 1;
+                    }
+                    Some(error) if error.retriable() => {}
+                    Some(_) => self.leave(),
+                }
+            }
+            (Asked::Heartbeat, _) => self.unsure = true,
+            (Asked::Commit(place, _, number), _) => {
+                core.model.commit_answered(GROUP, place, number, false)
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn fetched(
+        &mut self,
+        core: &mut Core,
+        place: Place,
+        part: riverlog_node::FetchedPartition,
+    ) -> Result<(), Violation> {
+        let Some(position) = self.held.get(&place).copied() else {
+            return Ok(());
+        };
+        match part.error {
+            ErrorCode::NONE => {}
+            ErrorCode::OFFSET_OUT_OF_RANGE => {
+                let start = core.partition(place).zip(core.node());
+                if let Some((reference, (node, _))) = start {
+                    self.held
+                        .insert(place, node.describe_partition(&reference).log_start_offset);
+                }
+                return Ok(());
+            }
+            _ => return Ok(()),
+        }
+        let high_watermark = part.high_watermark;
+        let mut expected = position.max(part.log_start_offset);
+        for (offset, value) in records_of(part.records, position)? {
+            if offset >= high_watermark {
+                let what = format!("{place:?} offset {offset}, high watermark {high_watermark}");
+                return Err(Violation::new(
+                    "nothing above the high watermark is shown",
+                    what,
+                ));
+            }
+            if offset > expected {
+                let what = format!("{place:?} from {expected} to {offset}");
+                return Err(Violation::new("no record is left out", what));
+            }
+            core.model.read(place, offset, &value)?;
+            expected = offset + 1;
+        }
+        self.held.insert(place, expected);
+        if expected >= high_watermark {
+            self.progress += 1;
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self) {
+        self.epoch = 0;
+        self.held.clear();
+        self.ever.clear();
+        self.assignment = None;
+        self.report = false;
+    }
+
+    pub(crate) fn topic_lost(&mut self, topic: usize) {
+        // Its end may lie before our position now; the position is asked anew.
+        if self.held.keys().any(|place| place.0 == topic) {
+            self.leave();
+        }
+    }
+}
+
+fn topic_partition(core: &Core, place: Place) -> Option<TopicPartition> {
+    let name = &core.swarm.topics.get(place.0)?.name;
+    let id = core.node()?.0.image().topic(name)?.id;
+    Some(TopicPartition {
+        topic: name.clone(),
+        id,
+        partition: place.1,
+    })
+}
+
+fn places_of(core: &Core, assignment: &[(TopicId, Vec<i32>)]) -> Vec<Place> {
+    let Some((node, _)) = core.node() else {
+        return Vec::new();
+    };
+    let image = node.image();
+    let number = |id: &TopicId| {
+        let name = &image.topics.get(id)?.name;
+        core.swarm.topics.iter().position(|t| t.name == *name)
+    };
+    assignment
+        .iter()
+        .filter_map(|(id, partitions)| Some((number(id)?, partitions)))
+        .flat_map(|(topic, partitions)| partitions.iter().map(move |p| (topic, *p)))
+        .collect()
+}
+
+fn owned_of(core: &Core, held: &BTreeMap<Place, Offset>) -> Vec<(TopicId, Vec<i32>)> {
+    let mut owned: BTreeMap<TopicId, Vec<i32>> = BTreeMap::new();
+    for place in held.keys() {
+        if let Some(partition) = topic_partition(core, *place) {
+            owned.entry(partition.id).or_default().push(place.1);
+        }
+    }
+    owned.into_iter().collect()
+}

@@ -1,0 +1,136 @@
+//! What clients do: one file a kind. Each has one operation under way at a time, and remembers what it was told.
+
+mod consumer;
+mod producer;
+mod trimmer;
+
+use std::collections::BTreeMap;
+
+use riverlog_log::Slices;
+use riverlog_wire::Offset;
+use riverlog_wire::batch::batches;
+
+use crate::model::{Place, Violation};
+use crate::swarm::Swarm;
+use crate::world::{Core, Outcome};
+
+/// A client.
+#[derive(Debug)]
+pub(crate) enum Client {
+    Producer(producer::Producer),
+    Consumer(consumer::Consumer),
+    Trimmer(trimmer::Trimmer),
+}
+
+impl Client {
+    /// The clients of a run.
+    pub(crate) fn all(swarm: &Swarm) -> Vec<Client> {
+        let mut all = Vec::new();
+        for number in 0..swarm.producers {
+            all.push(Client::Producer(producer::Producer::new(number)));
+        }
+        for number in 0..swarm.consumers {
+            all.push(Client::Consumer(consumer::Consumer::new(number)));
+        }
+        if swarm.topics.iter().any(|t| t.trimmed) {
+            all.push(Client::Trimmer(trimmer::Trimmer::default()));
+        }
+        all
+    }
+    /// Asks something, when nothing is under way. After the answer the world lets it think, then steps again.
+    pub(crate) fn step(&mut self, core: &mut Core, me: usize) -> Result<(), Violation> {
+        if self.waits() {
+            return Ok(());
+        }
+        if core.node().is_none() {
+            core.think(me);
+            return Ok(());
+        }
+        match self {
+            Client::Producer(client) => client.step(core, me),
+            Client::Consumer(client) => client.step(core, me),
+            Client::Trimmer(client) => client.step(core, me),
+        }
+        if !self.waits() {
+            core.think(me);
+        }
+        Ok(())
+    }
+    /// Takes an answer.
+    pub(crate) fn outcome(
+        &mut self,
+        core: &mut Core,
+        _me: usize,
+        outcome: Outcome,
+    ) -> Result<(), Violation> {
+        match self {
+            Client::Producer(client) => client.outcome(core, outcome),
+            Client::Consumer(client) => client.outcome(core, outcome),
+            Client::Trimmer(client) => client.outcome(core, outcome),
+        }
+    }
+    /// Whether an operation is under way.
+    pub(crate) fn waits(&self) -> bool {
+        match self {
+            Client::Producer(client) => client.waits,
+            Client::Consumer(client) => client.waits,
+            Client::Trimmer(client) => client.waits,
+        }
+    }
+    /// A power cut may have taken records of this topic, which opted out of syncing.
+    pub(crate) fn topic_lost(&mut self, topic: usize) {
+        match self {
+            Client::Producer(client) => client.topic_lost(topic),
+            Client::Consumer(client) => client.topic_lost(topic),
+            Client::Trimmer(_) => {}
+        }
+    }
+    /// From now on there are no faults; progress is counted anew.
+    pub(crate) fn heal(&mut self) {
+        match self {
+            Client::Producer(client) => client.progress = 0,
+            Client::Consumer(client) => client.progress = 0,
+            Client::Trimmer(_) => {}
+        }
+    }
+    /// Where a consumer is in the partitions that it holds.
+    pub(crate) fn holds(&self) -> Option<&BTreeMap<Place, Offset>> {
+        match self {
+            Client::Consumer(client) => Some(&client.held),
+            Client::Producer(_) | Client::Trimmer(_) => None,
+        }
+    }
+    /// Whether it got something done since it was healed.
+    pub(crate) fn has_progressed(&self) -> bool {
+        match self {
+            Client::Producer(client) => client.progress >= 3,
+            Client::Consumer(client) => client.progress >= 3,
+            Client::Trimmer(_) => true,
+        }
+    }
+}
+
+/// The values of batches, from `from` on. None: the disk failed before the answer was out, and the connection with it.
+pub(crate) fn records_of(slices: Slices, from: Offset) -> Result<Vec<(Offset, String)>, Violation> {
+    let damaged = |what: String| Violation::new("damage is found, never served", what);
+    let Ok(bytes) = slices.into_bytes() else {
+        return Ok(Vec::new());
+    };
+    let mut out = Vec::new();
+    for batch in batches(&bytes) {
+        let batch = batch.map_err(|e| damaged(e.to_string()))?;
+        batch.check_crc().map_err(|e| damaged(e.to_string()))?;
+        for record in batch
+            .records(1 << 20)
+            .map_err(|e| damaged(e.to_string()))?
+            .iter()
+        {
+            let record = record.map_err(|e| damaged(e.to_string()))?;
+            if record.offset >= from {
+                let value = record.value.unwrap_or_default();
+                out.push((record.offset, String::from_utf8_lossy(&value).into_owned()));
+            }
+        }
+    }
+    Ok(out)
+}

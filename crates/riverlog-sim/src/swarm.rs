@@ -1,0 +1,127 @@
+//! Each seed draws its own configuration, some of it very small, so that rare paths are common.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use riverlog_log::VolumeSettings;
+use riverlog_log::disk::Random;
+use riverlog_node::NodeSettings;
+
+use crate::model::Place;
+
+/// What a seed decides before it begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Swarm {
+    pub(crate) topics: Vec<TopicPlan>,
+    pub(crate) producers: usize,
+    pub(crate) consumers: usize,
+    pub(crate) operations: u64,
+    pub(crate) settings: NodeSettings,
+    /// Of 1,000 steps, how many are which fault.
+    pub(crate) kill: u64,
+    pub(crate) power_cut: u64,
+    pub(crate) disk_error: u64,
+    pub(crate) full_disk: u64,
+    /// Virtual time of a sync on a healthy disk.
+    pub(crate) sync: Duration,
+    /// How much slower a slow disk is.
+    pub(crate) slow: u32,
+    /// Whether bytes of files beside the segments rot.
+    pub(crate) flips: bool,
+    /// The mean time that a client thinks.
+    pub(crate) think: Duration,
+}
+
+/// A topic of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct TopicPlan {
+    pub(crate) name: String,
+    pub(crate) partitions: i32,
+    pub(crate) sync: bool,
+    /// Whether clients call DeleteRecords on it, or it has retention by count.
+    pub(crate) trimmed: bool,
+    pub(crate) configs: Vec<(String, Option<String>)>,
+}
+
+fn one_of<T: Clone>(random: &mut Random, choices: &[T]) -> T {
+    choices[random.below(choices.len() as u64) as usize].clone()
+}
+
+impl Swarm {
+    pub(crate) fn draw(random: &mut Random) -> Swarm {
+        let count = 1 + random.below(3);
+        let topics = (0..count).map(|n| TopicPlan::draw(random, n)).collect();
+        let mut configs = BTreeMap::new();
+        configs.insert(
+            "log.segment.bytes".to_owned(),
+            one_of(random, &["1024", "4096", "65536", "1048576"]).to_owned(),
+        );
+        let settings = NodeSettings {
+            configs,
+            volume: VolumeSettings {
+                wal_bytes: one_of(random, &[64 << 10, 256 << 10, 4 << 20]),
+                tail_cache_bytes: one_of(random, &[0, 2_000, 64 << 10, 8 << 20]),
+                open_files: one_of(random, &[4, 16, 1_000]),
+            },
+            offsets_partitions: one_of(random, &[1, 3, 50]),
+            retention_check_ms: one_of(random, &[50, 1_000, 60_000]),
+            ..NodeSettings::default()
+        };
+        Swarm {
+            topics,
+            producers: 1 + random.below(5) as usize,
+            consumers: 1 + random.below(4) as usize,
+            operations: 200 + random.below(1_200),
+            settings,
+            kill: one_of(random, &[0, 2, 10]),
+            power_cut: one_of(random, &[0, 2, 10, 20]),
+            disk_error: one_of(random, &[0, 0, 2, 5]),
+            full_disk: one_of(random, &[0, 0, 2, 5]),
+            sync: Duration::from_micros(one_of(random, &[100, 1_000, 20_000])),
+            slow: one_of(random, &[1, 1, 10, 100]),
+            flips: random.chance(1, 3),
+            think: Duration::from_micros(one_of(random, &[200, 2_000, 50_000])),
+        }
+    }
+}
+
+impl Swarm {
+    /// All partitions of all topics.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let topics = self.topics.iter().enumerate();
+        topics
+            .flat_map(|(t, plan)| (0..plan.partitions).map(move |p| (t, p)))
+            .collect()
+    }
+}
+
+impl TopicPlan {
+    fn draw(random: &mut Random, number: u64) -> TopicPlan {
+        let mut configs = Vec::new();
+        let mut set =
+            |key: &str, value: &str| configs.push((key.to_owned(), Some(value.to_owned())));
+        let sync = !random.chance(1, 4);
+        set(
+            "riverlog.durability",
+            if sync { "sync" } else { "page-cache" },
+        );
+        set(
+            "index.interval.bytes",
+            one_of(random, &["0", "200", "4096"]),
+        );
+        let trimmed = random.chance(1, 3);
+        if trimmed && random.chance(1, 2) {
+            set(
+                "riverlog.retention.records",
+                one_of(random, &["5", "50", "500"]),
+            );
+        }
+        TopicPlan {
+            name: format!("topic-{number}"),
+            partitions: 1 + random.below(4) as i32,
+            sync,
+            trimmed,
+            configs,
+        }
+    }
+}
