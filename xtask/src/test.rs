@@ -12,7 +12,7 @@ use crate::metadata::Workspace;
 use crate::run::cargo;
 use crate::table::Table;
 use crate::tools::{self, Missing, Tool};
-use crate::{codegen, compat, flights, fuzz, place, readme, tidy};
+use crate::{codegen, compat, flights, fuzz, readme, tidy};
 
 #[derive(Parser)]
 pub(crate) struct Args {

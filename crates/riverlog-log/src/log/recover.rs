@@ -13,7 +13,6 @@ use riverlog_wire::batch::{BatchHeader, batches};
 use riverlog_wire::{LeaderEpoch, Offset};
 
 use super::load::{LoadRules, load, producers_at, snapshot_path};
-use super::producers::Undo;
 use super::segment::{Segment, disk_error};
 use super::snapshot::encode_snapshot;
 use super::upkeep::replace;
