@@ -36,7 +36,7 @@ check() {
     outside=$(free_port) inside=$(free_port) controller=$(free_port) http=$(free_port)
     printf '%s\n' "$script" | sed -e "s#/etc/#$root/etc/#g" -e "s#@OUTSIDE@#$outside#g" -e "s#@INSIDE@#$inside#g" > "$root/$name.sh"
     chmod +x "$root/$name.sh"
-    env RIVERLOG_HOME="$root/$name.data" RIVERLOG_HTTP="127.0.0.1:$http" \
+    env RIVERLOG_DATA="$root/$name.data" RIVERLOG_HTTP="127.0.0.1:$http" \
         CLUSTER_ID=4L6g3nShT-eMCtK--X86sw \
         KAFKA_LISTENERS="PLAINTEXT://0.0.0.0:$outside,BROKER://0.0.0.0:$inside,CONTROLLER://0.0.0.0:$controller" \
         KAFKA_LISTENER_SECURITY_PROTOCOL_MAP=BROKER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT \

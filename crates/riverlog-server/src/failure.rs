@@ -105,11 +105,12 @@ impl Failure {
         code: ErrorCode,
         message: Option<&str>,
     ) -> Failure {
-        let (about, remedy) = match code.message().split_once("; ") {
+        // A broker's own words say more than the table's, and where both give a remedy, theirs is the nearer one.
+        let words = message.filter(|m| !m.is_empty()).unwrap_or(code.message());
+        let (words, remedy) = match words.split_once("; ") {
             Some((about, remedy)) => (about, Some(remedy)),
-            None => (code.message(), None),
+            None => (words, None),
         };
-        let words = message.filter(|m| !m.is_empty()).unwrap_or(about);
         let mut failure =
             Failure::new(exit_of(code), what).why(format!("{} ({}): {words}", code.name(), code.0));
         failure.remedy = remedy.map(str::to_owned);

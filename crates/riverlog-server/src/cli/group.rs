@@ -1,6 +1,7 @@
 //! `riverlog group`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use clap::{Args, Subcommand};
 use riverlog_wire::ErrorCode;
@@ -13,7 +14,7 @@ use super::consume::committed_of;
 use super::output::Table;
 use super::topic::{finish, resolve};
 use super::values::Position;
-use crate::client::{Client, commit_request, decode_assignment};
+use crate::client::{Client, RETRY, commit_request, decode_assignment};
 use crate::failure::{Exit, Failure, nearest};
 
 /// Shows and changes consumer groups.
@@ -107,7 +108,15 @@ fn all(client: &mut Client) -> Result<Vec<(String, String, String, String)>, Fai
         .collect();
     let mut out = Vec::new();
     for broker in brokers {
-        let response = client.ask_node(broker, &ListGroupsRequest::default())?;
+        let deadline = Instant::now() + client.settings.timeout;
+        let response = loop {
+            let response = client.ask_node(broker, &ListGroupsRequest::default())?;
+            // After a start a broker reads its groups first.
+            if !response.error_code.retriable() || Instant::now() >= deadline {
+                break response;
+            }
+            std::thread::sleep(RETRY);
+        };
         if response.error_code != ErrorCode::NONE {
             return Err(Failure::kafka(
                 format!("broker {broker} can't list its groups"),
@@ -395,7 +404,7 @@ impl Reset {
         if !self.dry_run {
             context.confirm(
                 self.yes,
-                &format!("Moving the commits of group {:?}", self.group),
+                &format!("moving the commits of group {:?}", self.group),
                 &self.group,
             )?;
             let request = commit_request(&self.group, -1, "", &targets);
@@ -468,7 +477,7 @@ impl Delete {
             }
             context.confirm(
                 self.yes,
-                &format!("Deleting group {group:?} with its commits"),
+                &format!("deleting group {group:?} with its commits"),
                 group,
             )?;
             let request = DeleteGroupsRequest {

@@ -200,11 +200,13 @@ impl Context {
             return Ok(());
         }
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-            return Err(Failure::usage(format!("{what} needs to be confirmed"))
-                .why("this can't be undone, and nobody can be asked here")
-                .hint("add --yes to do it, or --dry-run to see what it would do"));
+            return Err(Failure::usage(format!(
+                "nothing was done, since nobody confirmed it: {what}"
+            ))
+            .why("it can't be undone, and there is no terminal to ask at")
+            .hint("add --yes to do it, or --dry-run to see what it would do"));
         }
-        eprint!("{what}. This can't be undone. Type {name} to go on: ");
+        eprint!("About to do what can't be undone: {what}. Type {name} to go on: ");
         // Without the prompt the answer still counts.
         let _ = std::io::stderr().flush();
         let mut line = String::new();

@@ -456,7 +456,7 @@ impl Delete {
         for (name, partitions, _) in found {
             context.confirm(
                 self.yes,
-                &format!("Deleting topic {name:?} with all its records"),
+                &format!("deleting topic {name:?} with all its records"),
                 name,
             )?;
             let by_state = client.any()?.version(ApiKey::DeleteTopics)? >= 6;
@@ -512,7 +512,7 @@ impl AddPartitions {
         }
         if !self.dry_run {
             let what = format!(
-                "Going from {now} to {} partitions: records of most keys go to another partition from then on, so their order across the change is lost",
+                "going from {now} to {} partitions: records of most keys go to another partition from then on, so their order across the change is lost",
                 self.to
             );
             context.confirm(self.yes, &what, &self.topic)?;
@@ -596,7 +596,7 @@ impl Trim {
             }
             return table.print(context.output);
         }
-        let what = format!("Dropping records of topic {:?} for good", self.topic);
+        let what = format!("dropping records of topic {:?} for good", self.topic);
         context.confirm(self.yes, &what, &self.topic)?;
         let leaders = by_leader(
             topic

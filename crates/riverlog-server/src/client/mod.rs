@@ -23,7 +23,7 @@ pub(crate) use member::{Member, MemberState, commit_request};
 pub(crate) use producer::{Ack, Batch, Producer, ProducerSettings};
 
 /// How long to wait between tries.
-const RETRY: Duration = Duration::from_millis(50);
+pub(crate) const RETRY: Duration = Duration::from_millis(50);
 
 /// How to reach a cluster.
 #[derive(Clone, Debug)]

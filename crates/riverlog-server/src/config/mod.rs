@@ -239,6 +239,14 @@ impl Loading {
             .collect();
         self.config.settings = settings;
         self.cluster();
+        if let Err(mistakes) = Listeners::read(self.config.broker()) {
+            for words in mistakes {
+                // The words begin with the key.
+                let key = words.split([' ', ':']).next().unwrap_or_default();
+                let source = self.config.settings.get(key).map(|s| s.source.clone());
+                self.mistake(source, words);
+            }
+        }
         if self.mistakes.is_empty() {
             Ok(self.config)
         } else {

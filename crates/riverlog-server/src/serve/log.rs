@@ -22,13 +22,19 @@ pub(crate) enum LogFormat {
 
 /// Sets up the log on standard error. A second call changes nothing.
 pub(crate) fn start(format: LogFormat, level: &str) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(level).map_err(|error| {
+    let unusable = |why: String| {
         Failure::usage(format!("--log-level {level:?} can't be used"))
-            .why(error.to_string())
-            .hint(
-                "give error, warn, info, debug or trace, or a list like info,riverlog::serve=debug",
-            )
-    })?;
+            .why(why)
+            .hint("give error, warn, info, debug, trace or off, or a list like info,riverlog=debug")
+    };
+    // The filter takes a lone word for a part of the program, and would say nothing at all then.
+    let known = ["error", "warn", "info", "debug", "trace", "off"];
+    let is_level =
+        |item: &str| item.contains('=') || known.contains(&item.to_ascii_lowercase().as_str());
+    if let Some(item) = level.split(',').map(str::trim).find(|item| !is_level(item)) {
+        return Err(unusable(format!("{item:?} isn't a level")));
+    }
+    let filter = EnvFilter::try_new(level).map_err(|error| unusable(error.to_string()))?;
     let json = match format {
         LogFormat::Auto => !std::io::stderr().is_terminal(),
         LogFormat::Human => false,

@@ -74,6 +74,7 @@ pub(crate) fn run(
     when_ready: impl FnOnce(&Served) + Send + 'static,
 ) -> Result<(), Failure> {
     let start = Instant::now();
+    raise_open_files();
     for warning in &plan.config.warnings {
         tracing::warn!("{warning}");
     }
@@ -126,6 +127,16 @@ pub(crate) fn run(
         .map_err(|error| start_failure(&error, &plan.data))?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Uses all the open files that the system grants: each connection takes one.
+fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::debug!("the limit of open files stays as it is: {error}");
+    }
 }
 
 fn bind_all(listeners: &Listeners, plan: &Plan, backlog: i32) -> Result<Vec<Bound>, Failure> {
