@@ -206,11 +206,9 @@ impl Produce {
         loop {
             let read = input.read_until(last, &mut line)?;
             let whole = line.ends_with(delimiter);
-            if read > 0 && !whole {
-                if line.last() == Some(&last) {
-                    // The delimiter's last byte within a record.
-                    continue;
-                }
+            if read > 0 && !whole && line.last() == Some(&last) {
+                // The delimiter's last byte within a record.
+                continue;
             }
             if whole {
                 line.truncate(line.len() - delimiter.len());

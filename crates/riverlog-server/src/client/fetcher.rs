@@ -16,6 +16,9 @@ use crate::failure::{Exit, Failure};
 /// The most bytes that one decompressed batch may take.
 const MAX_BATCH_BYTES: usize = 1 << 30;
 
+/// Topic and partition to offset and timestamp.
+pub(crate) type Offsets = BTreeMap<(String, i32), (i64, i64)>;
+
 /// A partition that is read.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -252,7 +255,7 @@ impl Client {
     pub(crate) fn offsets(
         &mut self,
         asked: &[(String, i32, i32, i64)],
-    ) -> Result<BTreeMap<(String, i32), (i64, i64)>, Failure> {
+    ) -> Result<Offsets, Failure> {
         let mut out = BTreeMap::new();
         let mut leaders: Vec<i32> = asked.iter().map(|a| a.2).collect();
         leaders.sort_unstable();
