@@ -19,6 +19,9 @@ type Bounds = BTreeMap<(String, i32), (i64, i64)>;
 /// The most bytes that one decompressed batch may take.
 const MAX_BATCH_BYTES: usize = 1 << 30;
 
+/// Topic and partition to offset and timestamp.
+pub(crate) type Offsets = BTreeMap<(String, i32), (i64, i64)>;
+
 /// A partition that is read.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -252,7 +255,10 @@ fn open(bytes: &Bytes, from: i64) -> Result<(Vec<RecordView>, i64), BatchError> 
 impl Client {
     /// ListOffsets for many partitions: `(topic, partition, leader, timestamp)` to `(offset, timestamp)`; −1 where no
     /// record is that young.
-    pub(crate) fn offsets(&mut self, asked: &[(String, i32, i32, i64)]) -> Result<Bounds, Failure> {
+    pub(crate) fn offsets(
+        &mut self,
+        asked: &[(String, i32, i32, i64)],
+    ) -> Result<Offsets, Failure> {
         let mut out = BTreeMap::new();
         let mut leaders: Vec<i32> = asked.iter().map(|a| a.2).collect();
         leaders.sort_unstable();
