@@ -41,6 +41,7 @@ const COMMON: &[(&str, &str)] = &[
     ("auto.create.topics.enable", "true"),
 ];
 
+/// Riverlog has no access rules yet, refuses the keys that ask for them, and lets everybody in.
 const EVERYBODY_IS_SUPER: [(&str, &str); 3] = [
     (
         "authorizer.class.name",
@@ -51,11 +52,15 @@ const EVERYBODY_IS_SUPER: [(&str, &str); 3] = [
 ];
 
 /// What some suites want beyond that, by the name of their folder, and the port if it must be one.
-fn wanted(suite: &str) -> (Vec<(&'static str, &'static str)>, Option<u16>) {
+fn wanted(suite: &str, broker: Kind) -> (Vec<(&'static str, &'static str)>, Option<u16>) {
+    let super_users = match broker {
+        Kind::Riverlog => &[][..],
+        Kind::Kafka => &EVERYBODY_IS_SUPER,
+    };
     match suite {
         "kafka-python" => {
             let mut settings = vec![("node.id", "0"), ("group.min.session.timeout.ms", "1000")];
-            settings.extend(EVERYBODY_IS_SUPER);
+            settings.extend(super_users);
             (settings, None)
         }
         "rdkafka-rs" => {
@@ -68,7 +73,7 @@ fn wanted(suite: &str) -> (Vec<(&'static str, &'static str)>, Option<u16>) {
         }
         "librdkafka" => {
             let mut settings = vec![("num.partitions", "4")];
-            settings.extend(EVERYBODY_IS_SUPER);
+            settings.extend(super_users);
             (settings, None)
         }
         "java-tools" => {
@@ -168,7 +173,7 @@ fn run_suite(args: &Args, suite: &Path) -> Result<Row> {
     let name = name_of(suite);
     let baseline = results(&fs::read_to_string(baseline_file(suite)?)?);
     let mut scratch = Scratch::new(&format!("conformance-{name}"))?;
-    let (settings, port) = wanted(&name);
+    let (settings, port) = wanted(&name, args.broker);
     let mut spec = Spec::new(args.broker, scratch.path().join("broker"))?;
     spec.port = port.unwrap_or(spec.port);
     spec.settings.extend(
@@ -262,9 +267,11 @@ const HEAD: &str = "# Conformance\n\n\
     | suite | Kafka passes | pass here too | lost | pass here only | date | commit |\n\
     |---|---:|---:|---:|---:|---|---|\n";
 
-/// The page with the new rows; those of suites that weren't run stay.
+/// The page with the new rows; those of suites that weren't run stay, and so does what people wrote below the table.
 fn page(old: &str, rows: &[Row], date: &str, commit: &str) -> String {
-    let kept = old.lines().filter_map(|line| {
+    let is_note = |line: &&str| line.starts_with("## ");
+    let table = old.lines().take_while(|line| !is_note(line));
+    let kept = table.filter_map(|line| {
         let suite = line.strip_prefix("| ")?.split(" |").next()?;
         (suite != "suite").then(|| (suite.to_owned(), line.to_owned()))
     });
@@ -279,6 +286,12 @@ fn page(old: &str, rows: &[Row], date: &str, commit: &str) -> String {
     }
     let mut page = HEAD.to_owned();
     for line in lines.values() {
+        page.push_str(line);
+        page.push('\n');
+    }
+    let notes = old.lines().skip_while(|line| !is_note(line));
+    for (at, line) in notes.enumerate() {
+        page.push_str(if at == 0 { "\n" } else { "" });
         page.push_str(line);
         page.push('\n');
     }
@@ -317,5 +330,12 @@ mod tests {
             "{second}"
         );
         assert_eq!(second.matches("| b |").count(), 1);
+        let noted = format!("{second}\n## Lost\n\n| test | why |\n\nEnd.\n");
+        let third = page(&noted, &[row("a", 0)], "2026-01-03", "c3");
+        assert!(
+            third.ends_with("| c2 |\n\n## Lost\n\n| test | why |\n\nEnd.\n"),
+            "{third}"
+        );
+        assert!(!third.contains("c1"), "{third}");
     }
 }

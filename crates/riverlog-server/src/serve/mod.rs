@@ -193,6 +193,8 @@ fn open(plan: &Plan, bound: &[Bound]) -> Result<Arc<Driver>, Failure> {
         .iter()
         .map(|b| (b.name.clone(), b.advertised.0.clone(), b.advertised.1))
         .collect();
+    let sockets: Vec<_> = bound.iter().map(|b| (b.name.as_str(), b.bound)).collect();
+    settings::say_what_is_used(&mut settings, &sockets, &plan.data);
     Driver::start(Arc::new(disk), settings, JOB_THREADS)
         .map_err(|error| start_failure(&error, &plan.data))
 }

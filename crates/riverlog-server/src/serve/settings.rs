@@ -1,5 +1,7 @@
 //! From a configuration to what the node gets.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use riverlog_core::groups::GroupSettings;
@@ -7,6 +9,7 @@ use riverlog_log::VolumeSettings;
 use riverlog_node::{Budgets, NodeSettings};
 use riverlog_wire::BrokerId;
 
+use crate::client::place;
 use crate::config::Config;
 
 /// Values of a node; its listeners are added once they are bound.
@@ -57,9 +60,86 @@ pub(crate) fn node_settings(config: &Config) -> NodeSettings {
     }
 }
 
+/// Adds what this server chose by itself to the configs that it was started with: clients that ask for them want to know
+/// what is in use, and Kafka, which can't start without most of these, always has them there.
+///
+/// `bound`: each listener's name and the address of its socket.
+pub(crate) fn say_what_is_used(
+    settings: &mut NodeSettings,
+    bound: &[(&str, SocketAddr)],
+    data: &Path,
+) {
+    let listeners = bound.iter().map(|(name, at)| format!("{name}://{at}"));
+    let advertised = settings.listeners.iter();
+    let advertised =
+        advertised.map(|(name, host, port)| format!("{name}://{}", place(host, *port)));
+    let used = [
+        ("advertised.listeners", joined(advertised)),
+        ("listeners", joined(listeners)),
+        ("log.dirs", data.display().to_string()),
+        ("node.id", settings.broker.0.to_string()),
+        ("process.roles", "broker,controller".to_owned()),
+    ];
+    for (key, value) in used {
+        // Port 0 or no host isn't what clients are told.
+        if key == "advertised.listeners" {
+            settings.configs.insert(key.to_owned(), value);
+        } else {
+            settings.configs.entry(key.to_owned()).or_insert(value);
+        }
+    }
+}
+
+fn joined(items: impl Iterator<Item = String>) -> String {
+    items.collect::<Vec<_>>().join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn static_configs_say_what_is_used() {
+        let given = [
+            ("listeners", "A://:0"),
+            ("advertised.listeners", "A://host:0"),
+        ];
+        let mut settings = NodeSettings {
+            broker: BrokerId(7),
+            listeners: vec![
+                ("A".to_owned(), "host".to_owned(), 9093),
+                ("B".to_owned(), "::1".to_owned(), 9094),
+            ],
+            configs: given.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            ..NodeSettings::default()
+        };
+        let bound = [
+            ("A", "0.0.0.0:9093".parse().unwrap()),
+            ("B", "[::1]:9094".parse().unwrap()),
+        ];
+        say_what_is_used(&mut settings, &bound, Path::new("/data"));
+        let got: Vec<String> = settings
+            .configs
+            .iter()
+            .map(|(k, v)| format!("{k}={v}"))
+            .collect();
+        assert_eq!(
+            got,
+            [
+                "advertised.listeners=A://host:9093,B://[::1]:9094",
+                "listeners=A://:0",
+                "log.dirs=/data",
+                "node.id=7",
+                "process.roles=broker,controller",
+            ]
+        );
+        settings.configs.clear();
+        say_what_is_used(&mut settings, &bound, Path::new("/data"));
+        assert_eq!(
+            settings.configs["listeners"],
+            "A://0.0.0.0:9093,B://[::1]:9094"
+        );
+    }
 
     #[test]
     fn defaults_of_the_table_are_those_of_the_node() {
