@@ -252,9 +252,6 @@ fn open(bytes: &Bytes, from: i64) -> Result<(Vec<RecordView>, i64), BatchError> 
     Ok((records, next))
 }
 
-/// `(topic, partition)` to `(offset, timestamp)`.
-type Offsets = BTreeMap<(String, i32), (i64, i64)>;
-
 impl Client {
     /// ListOffsets for many partitions: `(topic, partition, leader, timestamp)` to `(offset, timestamp)`; −1 where no
     /// record is that young.
