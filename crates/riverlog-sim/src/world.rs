@@ -76,6 +76,8 @@ pub(crate) struct Core {
     places: Vec<Place>,
     /// Found in this life; `None` while a log can't be opened.
     found: Vec<Option<PartitionRef>>,
+    /// When the node is called next because of the time.
+    next_tick: Option<Duration>,
     holders: BTreeMap<Place, String>,
 }
 
@@ -126,6 +128,7 @@ pub fn run(seed: u64, show: bool) -> Report {
         erred: false,
         places: swarm.places(),
         found: Vec::new(),
+        next_tick: None,
         holders: BTreeMap::new(),
         swarm,
     };
@@ -232,7 +235,8 @@ impl World {
                     node.on_job_done(done, now);
                 }
             }
-            Event::Tick(life) if life == self.core.life => {
+            Event::Tick(life) if life == self.core.life && self.core.next_tick == Some(at) => {
+                self.core.next_tick = None;
                 if let Some((node, now)) = self.core.node() {
                     let next = node.tick(now);
                     self.core.schedule_tick(next);
@@ -344,6 +348,7 @@ impl World {
         self.core.erred = false;
         self.core.node = None;
         self.core.found.clear();
+        self.core.next_tick = None;
         self.core.life += 1;
         self.core.inbox.lock().clear();
         for client in 0..self.clients.len() {
@@ -546,7 +551,11 @@ impl Core {
     fn schedule_tick(&mut self, at: Option<Duration>) {
         if let Some(at) = at {
             let at = at.max(self.clock + Duration::from_micros(10));
-            self.schedule(at, Event::Tick(self.life));
+            // One at a time: an earlier one takes the place of a later one.
+            if self.next_tick.is_none_or(|next| at < next) {
+                self.next_tick = Some(at);
+                self.schedule(at, Event::Tick(self.life));
+            }
         }
     }
     /// All partitions of all topics.
