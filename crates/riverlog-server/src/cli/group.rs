@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::Context;
 use super::consume::committed_of;
 use super::output::Table;
-use super::topic::{finish, resolve};
+use super::topic::{bounds, finish, resolve};
 use super::values::Position;
 use crate::client::{Client, RETRY, commit_request, decode_assignment};
 use crate::failure::{Exit, Failure, nearest};
@@ -395,11 +395,29 @@ impl Reset {
         let mut targets = BTreeMap::new();
         for name in topics {
             let topic = client.topic(&name, false)?;
+            let bounds = bounds(&mut client, &name, &topic)?;
             for (partition, offset) in resolve(&mut client, &name, &topic, to)? {
-                if self.partition.is_empty() || self.partition.contains(&partition) {
-                    targets.insert((name.clone(), partition), offset);
+                if !(self.partition.is_empty() || self.partition.contains(&partition)) {
+                    continue;
                 }
+                // A commit past the end hides what is written below it later.
+                let (start, end) = bounds.get(&partition).copied().unwrap_or((offset, offset));
+                let within = offset.clamp(start, end.max(start));
+                if within != offset {
+                    context.note(&format!(
+                        "{name} partition {partition} holds offsets {start} to {end}; {offset} becomes {within}"
+                    ));
+                }
+                targets.insert((name.clone(), partition), within);
             }
+        }
+        if targets.is_empty() {
+            let partitions = &self.partition;
+            return Err(Failure::new(
+                Exit::NotFound,
+                format!("none of the topics has a partition of {partitions:?}"),
+            )
+            .hint("`riverlog topic describe` shows the partitions"));
         }
         if !self.dry_run {
             context.confirm(

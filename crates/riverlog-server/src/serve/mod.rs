@@ -19,7 +19,7 @@ use riverlog_api::kafka::{KafkaDoor, KafkaSettings};
 use riverlog_host::{DriveError, Driver};
 use riverlog_log::OpenError;
 use riverlog_log::disk::SystemDisk;
-use riverlog_node::StartError;
+use riverlog_node::{Reply, StartError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -195,8 +195,12 @@ fn open(plan: &Plan, bound: &[Bound]) -> Result<Arc<Driver>, Failure> {
         .collect();
     let sockets: Vec<_> = bound.iter().map(|b| (b.name.as_str(), b.bound)).collect();
     settings::say_what_is_used(&mut settings, &sockets, &plan.data);
-    Driver::start(Arc::new(disk), settings, JOB_THREADS)
-        .map_err(|error| start_failure(&error, &plan.data))
+    let driver = Driver::start(Arc::new(disk), settings, JOB_THREADS)
+        .map_err(|error| start_failure(&error, &plan.data))?;
+    // Coordinators read their logs when they are first asked: better now than when the first client waits.
+    let load = Reply::new(|_| {});
+    driver.node.groups(driver.now(), load);
+    Ok(driver)
 }
 
 async fn serve(
