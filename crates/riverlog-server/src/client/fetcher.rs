@@ -13,9 +13,6 @@ use riverlog_wire::messages::{FetchRequest, ListOffsetsRequest};
 use super::{Client, by_leader};
 use crate::failure::{Exit, Failure};
 
-/// First offset and end of each partition.
-type Bounds = BTreeMap<(String, i32), (i64, i64)>;
-
 /// The most bytes that one decompressed batch may take.
 const MAX_BATCH_BYTES: usize = 1 << 30;
 
