@@ -132,7 +132,7 @@ fn always(_: &Workspace) -> Result<Option<&'static str>> {
     Ok(None)
 }
 
-/// Thirty seeds that are always the same, each twice for the same trace. Others are for `cargo xtask long seeds`.
+/// Twenty seeds that are always the same, each twice for the same trace. Others are for `cargo xtask long seeds`.
 fn sim() -> Result<()> {
     cargo()
         .args([
@@ -143,7 +143,7 @@ fn sim() -> Result<()> {
             "riverlog-sim",
             "--",
         ])
-        .args(["--seeds", "0..30", "--twice"])
+        .args(["--seeds", "0..20", "--twice"])
         .limit(900)
         .shown_live()
 }
