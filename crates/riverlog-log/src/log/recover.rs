@@ -110,6 +110,7 @@ impl Log {
                 start,
                 trusted,
                 limit: Offset(i64::MAX),
+                epoch: mark.last_epoch,
                 snapshots_until,
                 interval: self.settings.index_interval_bytes,
             },
