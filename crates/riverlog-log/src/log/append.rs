@@ -23,7 +23,7 @@ impl Log {
     /// Appends one batch (leader) or any number (follower): checks producer state, assigns offsets, patches the batch
     /// in place, queues it for the segment and, for a `sync` log, for the write-ahead log. The caller has checked the CRC.
     ///
-    /// A leader's epoch must not be below that of the last batch. All or nothing: after an error the log is as before.
+    /// A leader's epoch below that of the last batch is refused like a damaged batch. All or nothing: after an error the log is as before.
     pub fn append(&mut self, batches: Vec<u8>, how: AppendAs) -> Result<Appended, AppendError> {
         if let Some(error) = self.failed.clone().or_else(|| self.volume.failed()) {
             return Err(error.into());
@@ -56,11 +56,13 @@ impl Log {
             });
         }
         // A batch of an older epoch would look like one of an earlier life, and be cut at the next recovery.
-        assert!(
-            epoch >= log.epochs.last(),
-            "append with leader epoch {epoch} after {}",
-            log.epochs.last()
-        );
+        if epoch < log.epochs.last() {
+            return Err(BatchError::Field {
+                field: "leader epoch",
+                value: i64::from(epoch.0),
+            }
+            .into());
+        }
         set_base_offset(&mut bytes, end);
         set_leader_epoch(&mut bytes, epoch);
         if stamp {

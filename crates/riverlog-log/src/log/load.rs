@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use riverlog_mutants::{Mark, Mutant, active, sometimes};
-use riverlog_wire::Offset;
 use riverlog_wire::batch::BatchHeader;
+use riverlog_wire::{LeaderEpoch, Offset};
 
 use super::check::{BlockCrc, Summary};
 use super::epochs::{Epochs, parse_epochs};
@@ -107,6 +107,8 @@ pub(super) struct LoadRules {
     pub(super) trusted: Offset,
     /// Nothing at or after it belongs to the log; [`Offset`]'s largest value at recovery.
     pub(super) limit: Offset,
+    /// The newest epoch before `trusted`.
+    pub(super) epoch: LeaderEpoch,
     /// A producer snapshot beyond it may be of a life that a cut has ended.
     pub(super) snapshots_until: Offset,
     /// `index.interval.bytes`.
@@ -365,9 +367,18 @@ impl Loader<'_> {
         limit: Offset,
         crc: bool,
     ) -> Result<Scan, DiskError> {
+        // A batch that reaches into the next segment tells that this one is not the log's any more; but not where the next
+        // one is durable, nor where the log was cut in the middle of the batch that held its start.
+        let reach = if limit <= self.rules.start.max(self.rules.trusted) {
+            limit
+        } else {
+            Offset(i64::MAX)
+        };
         let rules = ScanRules {
             trusted,
             limit,
+            reach,
+            epoch: self.rules.epoch,
             crc,
             interval: self.rules.interval,
         };

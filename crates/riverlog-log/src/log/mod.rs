@@ -386,6 +386,7 @@ impl Log {
             start: self.start,
             trusted: self.end,
             limit: self.end,
+            epoch: self.last_epoch,
             snapshots_until: self.end,
             interval: self.settings.index_interval_bytes,
         };

@@ -110,6 +110,7 @@ impl Log {
                 start,
                 trusted,
                 limit: Offset(i64::MAX),
+                epoch: mark.last_epoch,
                 snapshots_until,
                 interval: self.settings.index_interval_bytes,
             },
@@ -148,7 +149,7 @@ impl Log {
                     self.redo_append(base, batches, &mut skipped)?;
                 }
                 WalEntry::Truncate { to, .. } => {
-                    self.redo_truncate(to)?;
+                    self.redo_truncate(to, &skipped)?;
                     self.cut = Some(None);
                     self.cut_lsn = Some(lsn);
                 }
@@ -201,6 +202,10 @@ impl Log {
             let _ = rest.split_to(header.size().min(rest.len()));
             // But its producer is known by it, perhaps by nothing else.
             let log = self.loaded_mut()?;
+            if header.leader_epoch < log.epochs.epoch_at(header.base_offset) {
+                // Another batch took its place.
+                continue;
+            }
             log.producers.apply_if_newer(&header);
             if log.missing_before_start {
                 skipped.push(header);
@@ -213,7 +218,7 @@ impl Log {
                 if self.is_newer(&there, &rest) {
                     return Ok(());
                 }
-                self.cut_segments(at)?;
+                self.cut_again(at, skipped)?;
                 break;
             }
             let _ = rest.split_to(same);
@@ -279,10 +284,20 @@ impl Log {
         Ok(())
     }
 
-    fn redo_truncate(&mut self, to: Offset) -> Result<(), DiskError> {
+    fn redo_truncate(&mut self, to: Offset, skipped: &[BatchHeader]) -> Result<(), DiskError> {
         // What is before the start, and when it was cut, is of no interest; what came later is.
         if to >= self.start && to < self.end {
-            self.cut_segments(to)?;
+            self.cut_again(to, skipped)?;
+        }
+        Ok(())
+    }
+
+    /// A cut; producer state is what segments and snapshots say, and what is in neither.
+    fn cut_again(&mut self, to: Offset, skipped: &[BatchHeader]) -> Result<(), DiskError> {
+        self.cut_segments(to)?;
+        let log = self.loaded_mut()?;
+        for header in skipped.iter().filter(|h| h.next_offset() <= to) {
+            log.producers.apply_if_newer(header);
         }
         Ok(())
     }

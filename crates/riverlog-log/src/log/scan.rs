@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use riverlog_wire::Offset;
 use riverlog_wire::batch::{Batch, BatchHeader, HEADER_LEN};
+use riverlog_wire::{LeaderEpoch, Offset};
 
 use super::check::BlockCrc;
 use super::facts::{BatchInfo, Facts};
@@ -241,6 +241,10 @@ pub(super) struct ScanRules {
     pub(super) trusted: Offset,
     /// Nothing at or after it belongs to the log.
     pub(super) limit: Offset,
+    /// No batch of the log reaches beyond it.
+    pub(super) reach: Offset,
+    /// The newest epoch that what is durable can be of.
+    pub(super) epoch: LeaderEpoch,
     /// Read and check every byte; otherwise headers only, and the blocks get no CRC.
     pub(super) crc: bool,
     /// `index.interval.bytes`.
@@ -287,10 +291,23 @@ pub(super) fn scan(
             Step::End => break,
             Step::Batch { header, .. }
                 if header.base_offset >= rules.limit
-                    || header.leader_epoch < rebuilt.facts.last_epoch =>
+                    || header.next_offset() > rules.reach
+                    || (header.leader_epoch < rebuilt.facts.last_epoch
+                        && header.base_offset >= rules.trusted) =>
             {
                 // Of an earlier life, or of a later one that was cut.
                 break;
+            }
+            // The CRC doesn't cover the epoch, and nobody has had this one yet.
+            Step::Batch { header, at }
+                if header.leader_epoch > rules.epoch && header.base_offset < rules.trusted =>
+            {
+                walker.at = at;
+                walker.expected = header.base_offset;
+                if !walker.resync()? {
+                    break;
+                }
+                pass_over(&mut rebuilt, &walker, at, rules.crc);
             }
             Step::Batch { header, .. } => {
                 if rules.crc {
@@ -310,12 +327,7 @@ pub(super) fn scan(
                 if walker.expected >= rules.trusted || !walker.resync()? {
                     break;
                 }
-                // Damage in what was durable. The readable rest goes on behind it.
-                let skipped = walker.at - at;
-                rebuilt.block.skip(skipped, &mut rebuilt.blocks);
-                rebuilt.facts.size += skipped;
-                rebuilt.facts.next = walker.expected;
-                rebuilt.own_from = if rules.crc { walker.at } else { u64::MAX };
+                pass_over(&mut rebuilt, &walker, at, rules.crc);
             }
         }
     }
@@ -323,6 +335,15 @@ pub(super) fn scan(
         stray: rebuilt.facts.size < end,
         rebuilt,
     })
+}
+
+/// Damage in what was durable, from `at` on. The readable rest goes on behind it.
+fn pass_over(rebuilt: &mut Rebuilt, walker: &Walker, at: u64, crc: bool) {
+    let skipped = walker.at - at;
+    rebuilt.block.skip(skipped, &mut rebuilt.blocks);
+    rebuilt.facts.size += skipped;
+    rebuilt.facts.next = walker.expected;
+    rebuilt.own_from = if crc { walker.at } else { u64::MAX };
 }
 
 /// Facts of nothing, for a scan from the start.

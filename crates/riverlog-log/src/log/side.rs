@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use riverlog_wire::Offset;
+use riverlog_wire::{LeaderEpoch, Offset};
 
 use super::check::{BLOCK, CHECK_ENTRY, CHECK_HEADER, Summary};
 use super::crc::crc32c;
@@ -171,6 +171,8 @@ impl Segment {
         let rules = ScanRules {
             trusted: Offset(i64::MAX),
             limit: Offset(i64::MAX),
+            reach: Offset(i64::MAX),
+            epoch: LeaderEpoch(i32::MAX),
             crc: false,
             interval: REBUILD_INTERVAL,
         };

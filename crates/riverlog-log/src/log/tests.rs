@@ -9,5 +9,6 @@ mod model;
 mod producers;
 mod retention;
 mod support;
+mod switching;
 mod tails;
 mod times;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use riverlog_wire::Offset;
+use riverlog_wire::{LeaderEpoch, Offset};
 
 use super::Log;
 use super::check::{BLOCK, BlockCrc};
@@ -233,6 +233,8 @@ fn cut_segment(
     let rules = ScanRules {
         trusted: end,
         limit: end,
+        reach: end,
+        epoch: LeaderEpoch(i32::MAX),
         crc: false,
         interval,
     };
