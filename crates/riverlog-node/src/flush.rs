@@ -41,6 +41,8 @@ struct FlushState {
     kept: u64,
     /// That upkeep is out.
     upkeep: bool,
+    /// It was asked for once more meanwhile: what has changed since it may have come too late for it.
+    upkeep_again: bool,
     waiting: Vec<Waiting>,
 }
 
@@ -140,7 +142,11 @@ impl Node {
             let (_, submitted) = self.volume.progress();
             let mut state = self.commit.state.lock();
             let used = submitted.saturating_sub(state.kept);
-            if state.upkeep || !(always || used >= capacity / WAL_PARTS) {
+            if !(always || used >= capacity / WAL_PARTS) {
+                return;
+            }
+            if state.upkeep {
+                state.upkeep_again = true;
                 return;
             }
             state.upkeep = true;
@@ -150,7 +156,14 @@ impl Node {
     }
 
     pub(crate) fn wal_upkeep_done(&self, now: Now) {
-        self.commit.state.lock().upkeep = false;
+        let again = {
+            let mut state = self.commit.state.lock();
+            state.upkeep = false;
+            std::mem::take(&mut state.upkeep_again)
+        };
+        if again {
+            self.upkeep_of_wal(true);
+        }
         self.sync_oldest(now);
         self.want_flush();
     }
@@ -186,6 +199,7 @@ impl Node {
             self.settle(&partition, owed, now);
         }
         self.catch_up(now);
+        let well = done.error.is_none();
         match done.error {
             None => {
                 self.disk_full.store(false, Ordering::Relaxed);
@@ -194,7 +208,9 @@ impl Node {
             Some(error) => self.flush_failed(&error, now),
         }
         self.sync_oldest(now);
-        self.upkeep_of_wal(false);
+        // Groups fill whole blocks, however little is in them: what counts is the room that they take. Where only marks
+        // keep it, nothing but a checkpoint gives it back.
+        self.upkeep_of_wal(well && self.volume.is_pressed());
     }
 
     /// A log's end may become durable with a group commit that has no batch of it: after a recovery, or after a sync of
@@ -278,6 +294,9 @@ impl Node {
         self.retrying.store(false, Ordering::Relaxed);
         if self.disk_full.load(Ordering::Relaxed) {
             self.want_flush();
+        }
+        if self.is_tight() {
+            self.sync_oldest(now);
         }
         self.look_for_room(now);
         if !self.is_registered() {

@@ -205,6 +205,7 @@ impl Node {
 
     pub(crate) fn upkeep_done(&self, partition: &Arc<Partition>, done: UpkeepDone, now: Now) {
         let mut owed = Owed::default();
+        let mut full = false;
         let mut behind = false;
         {
             let mut state = partition.state.lock();
@@ -217,7 +218,8 @@ impl Node {
                 match result {
                     Err(error) => {
                         self.metrics.upkeep_failures.fetch_add(1, Ordering::Relaxed);
-                        // A full disk: nothing is lost, and it is tried again at the next look.
+                        // A full disk: nothing is lost, and it is tried again when there may be room.
+                        full = error.is_full();
                         if failed {
                             state.fail(&error, &mut owed);
                         }
@@ -240,8 +242,11 @@ impl Node {
         // A group commit may have waited for the part of the write-ahead log that this made free, perhaps with the
         // help of a checkpoint.
         self.want_flush();
-        let (used, capacity) = self.volume.wal_bytes();
-        self.upkeep_of_wal(used > capacity / 2);
+        if full {
+            self.tighten(now);
+        } else {
+            self.upkeep_of_wal(self.volume.is_pressed());
+        }
     }
 }
 

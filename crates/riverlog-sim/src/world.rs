@@ -626,7 +626,7 @@ impl Core {
             cost *= self.swarm.slow;
         }
         let cost = cost.mul_f64(0.5 + self.random.below(1_000) as f64 / 1_000.0);
-        self.note(&name);
+        self.note(&format!("{name}, for {cost:?}"));
         let later = self.clock + cost;
         self.schedule(later, Event::Done(self.life, done));
     }

@@ -348,6 +348,11 @@ impl Volume {
         let used = self.tail_bytes.load(Ordering::Relaxed);
         (used, self.settings.tail_cache_bytes)
     }
+    /// Whether the write-ahead log wants room: more than half is used, or a flush found none. Files that end before they are
+    /// full count too little in [`Volume::wal_bytes`] to tell.
+    pub fn is_pressed(&self) -> bool {
+        self.wal.pressing().is_some()
+    }
     /// Logs whose segments should be synced next so that the oldest part of the write-ahead log can be used again;
     /// the host asks each for an [`crate::Upkeep`] of kind sync. Empty while less than half is used.
     pub fn wants_sync(&self) -> Vec<LogKey> {
@@ -424,7 +429,13 @@ impl Volume {
             other => other?,
         };
         let pressing = self.wal.pressing();
-        let marks = pressing.is_some_and(|before| self.table.lock().unmarked_before(before));
+        let marks = pressing.is_some_and(|before| {
+            let table = self.table.lock();
+            // What the life before had still to let go of: at a start nothing else would do it.
+            let (_, released) = self.wal.place();
+            let needed = table.oldest().unwrap_or(self.wal.submitted());
+            table.unmarked_before(before) || (released < before && released < needed)
+        });
         if marks {
             match self.checkpoint(false) {
                 Err(error) if error.is_full() => return Ok(prepared),

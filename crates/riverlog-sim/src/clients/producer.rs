@@ -152,9 +152,10 @@ impl Producer {
             }
             Outcome::Append(Err(failure)) => {
                 core.note(&format!(
-                    "producer {}: {:?}",
+                    "producer {}: {}, {}",
                     self.number,
-                    failure.error.name()
+                    failure.error.name(),
+                    failure.message
                 ));
                 let strange = [
                     ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -1,0 +1,34 @@
+//! Seeds that once found something, named after what went wrong.
+
+use riverlog_sim::run;
+
+#[track_caller]
+fn holds(seed: u64) {
+    let report = run(seed, false);
+    assert_eq!(report.violation, None, "riverlog-sim --seed {seed} --show");
+}
+
+#[test]
+fn a_log_that_found_no_room_at_the_start_was_emptied() {
+    holds(9);
+}
+
+#[test]
+fn a_member_that_missed_its_assignment_held_nothing_for_ever() {
+    holds(14);
+}
+
+#[test]
+fn a_node_that_started_with_a_full_write_ahead_log_never_registered() {
+    holds(43);
+}
+
+#[test]
+fn small_groups_filled_the_write_ahead_log_and_nobody_made_room() {
+    holds(24);
+}
+
+#[test]
+fn a_seed_gives_one_run() {
+    assert_eq!(run(3, false).trace, run(3, false).trace);
+}
