@@ -74,7 +74,12 @@ const STEPS: &[Step] = &[
     Step {
         name: "test",
         quick: true,
-        what: What::Cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]),
+        // The same cases in every run: what new cases find is for `cargo xtask long`, not for whoever runs this next.
+        what: What::CargoWith(
+            "PROPTEST_RNG_SEED",
+            "1",
+            &["test", "--workspace", "--locked", "--no-fail-fast"],
+        ),
         not_yet: always,
     },
     Step {
