@@ -13,7 +13,7 @@ const VERSION: u16 = 1;
 const HEADER: usize = 64;
 const LOG: usize = 64;
 const CRC: usize = 4;
-const CLEAN_BYTES: usize = 32;
+const CLEAN_BYTES: usize = 36;
 
 /// The newest format that this release reads and writes.
 pub(super) const FORMAT: u32 = 1;
@@ -31,6 +31,8 @@ pub(super) struct Head {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Checkpoint {
     pub(super) head: Head,
+    /// Of the whole file.
+    pub(super) crc: u32,
     /// In order of key.
     pub(super) logs: Vec<(LogKey, Mark)>,
 }
@@ -42,7 +44,11 @@ pub(super) fn path(sequence: u64) -> &'static str {
     }
 }
 
-pub(super) fn encode(head: &Head, logs: impl ExactSizeIterator<Item = (LogKey, Mark)>) -> Vec<u8> {
+/// The bytes, and their CRC.
+pub(super) fn encode(
+    head: &Head,
+    logs: impl ExactSizeIterator<Item = (LogKey, Mark)>,
+) -> (Vec<u8>, u32) {
     let mut bytes = Vec::with_capacity(HEADER + logs.len() * LOG + CRC);
     bytes.put_u32(MAGIC);
     bytes.put_u16(VERSION);
@@ -66,12 +72,12 @@ pub(super) fn encode(head: &Head, logs: impl ExactSizeIterator<Item = (LogKey, M
     }
     let crc = crc32_iscsi(&bytes);
     bytes.put_u32(crc);
-    bytes
+    (bytes, crc)
 }
 
 /// The checkpoint, or what is wrong with it.
 pub(super) fn decode(bytes: &[u8]) -> Result<Checkpoint, &'static str> {
-    let body = checked(bytes, MAGIC)?;
+    let (body, crc) = checked(bytes, MAGIC)?;
     if body.len() < HEADER {
         return Err("it is too short");
     }
@@ -123,37 +129,43 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Checkpoint, &'static str> {
     }
     Ok(Checkpoint {
         head: Head { place, ..head },
+        crc,
         logs,
     })
 }
 
 /// Takes the CRC off.
-fn checked(bytes: &[u8], magic: u32) -> Result<&[u8], &'static str> {
+fn checked(bytes: &[u8], magic: u32) -> Result<(&[u8], u32), &'static str> {
     let Some((body, crc)) = bytes.split_last_chunk::<CRC>() else {
         return Err("it is too short");
     };
     if !body.starts_with(&magic.to_be_bytes()) {
         return Err("it begins with something else");
     }
-    if crc32_iscsi(body) != u32::from_be_bytes(*crc) {
+    let crc = u32::from_be_bytes(*crc);
+    if crc32_iscsi(body) != crc {
         return Err("its checksum is wrong");
     }
-    Ok(body)
+    Ok((body, crc))
 }
 
-pub(super) fn encode_clean(volume: u128, sequence: u64) -> Vec<u8> {
+/// `crc`: that of the checkpoint it belongs to. The sequence alone would not do: after a checkpoint was damaged, the next one
+/// has the same.
+pub(super) fn encode_clean(volume: u128, sequence: u64, crc: u32) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(CLEAN_BYTES);
     bytes.put_u32(CLEAN_MAGIC);
     bytes.put_u128(volume);
     bytes.put_u64(sequence);
+    bytes.put_u32(crc);
     let crc = crc32_iscsi(&bytes);
     bytes.put_u32(crc);
     bytes
 }
 
 /// Whether the mark of a clean stop belongs to that checkpoint.
-pub(super) fn is_clean(bytes: &[u8], head: &Head) -> bool {
-    bytes == encode_clean(head.volume, head.sequence)
+pub(super) fn is_clean(bytes: &[u8], checkpoint: &Checkpoint) -> bool {
+    let head = &checkpoint.head;
+    bytes == encode_clean(head.volume, head.sequence, checkpoint.crc)
 }
 
 pub(super) fn encode_format(volume: u128) -> String {

@@ -89,16 +89,32 @@ impl Volume {
     pub(super) fn made_anew(&self, key: LogKey) -> Result<(), DiskError> {
         let until = {
             let mut table = self.table.lock();
-            if table.get(key).is_some() || !table.deleted_lately(key) {
+            if !table.deleted_lately(key) {
                 return Ok(());
             }
-            let state = LogState::new(None, self.wal.submitted());
-            let range = self.wal.submit_mark(key, state.found());
-            table.insert(key, state);
-            table.mark_submitted(key, range.clone());
-            range.end
+            let known = table.get(key).is_some();
+            match (table.anew(key), known) {
+                // An earlier attempt may have failed.
+                (Some(Some(until)), _) => *until,
+                // Recovery found it.
+                (_, true) => return Ok(()),
+                (anew, false) => {
+                    let state = LogState::new(None, self.wal.submitted());
+                    let range = self.wal.submit_mark(key, state.found());
+                    if let Some(anew) = anew {
+                        *anew = Some(range.end);
+                    }
+                    table.insert(key, state);
+                    table.mark_submitted(key, range.clone());
+                    range.end
+                }
+            }
         };
-        self.make_durable(until)
+        match self.make_durable(until) {
+            // Two checkpoints say it as well.
+            Err(error) if error.is_full() => self.checkpoint(false),
+            other => other,
+        }
     }
     /// The folders of logs that are there.
     pub(super) fn folders(&self) -> Result<Vec<LogKey>, DiskError> {

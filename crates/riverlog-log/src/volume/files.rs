@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use crate::disk::Entry;
+use crate::wal::{FlushError, Wal};
 use crate::{Disk, DiskFile, OpenMode};
 
 /// The mark of a clean stop.
@@ -17,6 +18,7 @@ pub(super) const CLEAN: &str = "clean";
 #[derive(Debug)]
 pub(super) struct Files {
     inner: Arc<dyn Disk>,
+    wal: Arc<Wal>,
     cache: Mutex<Cache>,
     /// Whether the mark of a clean stop may be there.
     clean: AtomicBool,
@@ -97,9 +99,11 @@ impl Cache {
 }
 
 impl Files {
-    pub(super) fn new(inner: Arc<dyn Disk>, limit: usize, clean: bool) -> Files {
+    /// `clean`: the mark of a clean stop may be there.
+    pub(super) fn new(inner: Arc<dyn Disk>, wal: Arc<Wal>, limit: usize, clean: bool) -> Files {
         Files {
             inner,
+            wal,
             cache: Mutex::new(Cache {
                 files: BTreeMap::new(),
                 order: BTreeMap::new(),
@@ -141,6 +145,10 @@ impl Files {
         if self.clean.load(Ordering::Acquire) {
             self.inner.remove_file(CLEAN)?;
             self.inner.sync_dir("")?;
+            self.wal.note_released().map_err(|error| match error {
+                FlushError::Disk(error) => io::Error::new(error.source.kind(), error),
+                FlushError::Full => io::Error::new(io::ErrorKind::StorageFull, error),
+            })?;
             self.clean.store(false, Ordering::Release);
         }
         Ok(())

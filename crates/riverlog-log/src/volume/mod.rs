@@ -106,7 +106,7 @@ pub struct Volume {
     files: Arc<Files>,
     /// `files`, as the logs get it.
     disk: Arc<dyn Disk>,
-    wal: Wal,
+    wal: Arc<Wal>,
     /// Locked before the write-ahead log's own state.
     table: Mutex<Table>,
     recovery: Mutex<Recovery>,
@@ -376,31 +376,36 @@ impl Volume {
             Err(error) if error.is_full() => false,
             other => other.map(|()| true)?,
         };
-        self.write_checkpoint(&mut sequence)?;
+        let mut crc = self.write_checkpoint(&mut sequence, false)?;
         let clean = clean && !self.table.lock().any_entries();
         if clean || !logged {
             // Before the write-ahead log is used anew at the next start both must be up to date.
-            self.write_checkpoint(&mut sequence)?;
+            crc = self.write_checkpoint(&mut sequence, clean)?;
         }
         if !clean {
             return Ok(());
         }
-        let mark = checkpoint::encode_clean(self.id, *sequence);
+        let mark = checkpoint::encode_clean(self.id, *sequence, crc);
         start::replace(&*self.disk, CLEAN, &mark)?;
         self.files.marked_clean();
         Ok(())
     }
-    fn write_checkpoint(&self, sequence: &mut u64) -> Result<(), DiskError> {
+    /// `last`: the one before it says the same, and all segments are synced, so that whoever reads it needs nothing of the
+    /// write-ahead log. Returns the checkpoint's CRC.
+    fn write_checkpoint(&self, sequence: &mut u64, last: bool) -> Result<u32, DiskError> {
         let next = *sequence + 1;
-        let bytes = {
+        let (bytes, crc) = {
             let mut table = self.table.lock();
-            table.checkpoint_begun();
+            table.checkpoint_begun(self.wal.durable());
             let (place, _) = self.wal.place();
             let head = checkpoint::Head {
                 volume: self.id,
                 sequence: next,
                 place,
-                released: table.oldest().unwrap_or(self.wal.submitted()),
+                released: match table.oldest() {
+                    Some(oldest) if !last => oldest,
+                    _ => self.wal.submitted(),
+                },
             };
             checkpoint::encode(
                 &head,
@@ -410,11 +415,12 @@ impl Volume {
         let result = start::replace(&*self.disk, checkpoint::path(next), &bytes);
         let mut table = self.table.lock();
         table.checkpoint_done(result.is_ok());
+        table.released(self.wal.persisted());
         self.release(&table);
         drop(table);
         result?;
         *sequence = next;
-        Ok(())
+        Ok(crc)
     }
     fn release(&self, table: &Table) {
         self.wal

@@ -123,7 +123,7 @@ fn look(disk: &dyn Disk, accept: bool) -> Result<Option<Found>, OpenError> {
         replace_format(disk, id)?;
     }
     let clean = matches!(read(disk, CLEAN),
-        Ok(Some(bytes)) if checkpoint::is_clean(&bytes, &checkpoint.head));
+        Ok(Some(bytes)) if checkpoint::is_clean(&bytes, &checkpoint));
     Ok(Some(Found {
         id,
         checkpoint,
@@ -151,6 +151,7 @@ fn without_checkpoint(
         id: volume,
         checkpoint: Checkpoint {
             head,
+            crc: 0,
             logs: Vec::new(),
         },
         clean: false,
@@ -182,13 +183,14 @@ fn make(disk: &dyn Disk, settings: &VolumeSettings) -> Result<(Found, Wal), Disk
         place,
         released,
     };
-    let first = checkpoint::encode(&head, std::iter::empty());
+    let (first, _) = checkpoint::encode(&head, std::iter::empty());
     replace(disk, checkpoint::path(head.sequence), &first)?;
     replace_format(disk, id)?;
     let found = Found {
         id,
         checkpoint: Checkpoint {
             head,
+            crc: 0,
             logs: Vec::new(),
         },
         clean: false,
@@ -251,21 +253,23 @@ pub(super) fn open(
         _ => failed("lock", LOCK)(e).into(),
     })?;
     let accept = loss::accepted(&*disk)?;
-    let (found, wal, recovered) = match look(&*disk, accept)? {
+    let (found, wal, recovered, new) = match look(&*disk, accept)? {
         None => {
             let (found, wal) = make(&*disk, &settings)?;
-            (found, wal, Recovered::default())
+            (found, wal, Recovered::default(), true)
         }
         Some(mut found) => {
             let (wal, recovered) = open_wal(&*disk, &settings, &mut found, accept)?;
-            (found, wal, recovered)
+            (found, wal, recovered, false)
         }
     };
     if accept {
         replace_format(&*disk, found.id)?;
-        loss::done(&*disk)?;
     }
-    let files = Arc::new(Files::new(disk, settings.open_files, found.clean));
+    // Also one that is damaged, or belongs to another checkpoint, goes before the first change.
+    let marked = !matches!(read(&*disk, CLEAN), Ok(None));
+    let wal = Arc::new(wal);
+    let files = Arc::new(Files::new(disk, wal.clone(), settings.open_files, marked));
     let sequence = found.checkpoint.head.sequence;
     let clean = found.clean;
     let loss = found.loss;
@@ -289,6 +293,18 @@ pub(super) fn open(
         tail_bytes: AtomicUsize::new(0),
         lock: Mutex::new(Some(lock)),
     };
+    let mut known = clean || new;
+    if !known {
+        // From now on the older checkpoint must lead to the same as the newest, and what is made from now on must not be
+        // taken by it for something that it remembers.
+        match volume.write_checkpoint(&mut volume.checkpoint.lock(), false) {
+            Err(error) if error.is_full() => {}
+            other => known = other.map(|_| true)?,
+        }
+    }
+    if accept && known {
+        loss::done(&*volume.disk)?;
+    }
     Ok(Arc::new(volume))
 }
 
@@ -297,14 +313,11 @@ type EntriesByLog = BTreeMap<LogKey, Vec<(Lsn, WalEntry)>>;
 /// Checkpoint and write-ahead log as one: the newer mark counts, and entries that it covers don't.
 fn merge(checkpoint: Checkpoint, recovered: Recovered) -> (Table, EntriesByLog, BTreeSet<LogKey>) {
     let mut marks: BTreeMap<LogKey, Mark> = checkpoint.logs.into_iter().collect();
-    for (key, deleted) in &recovered.deleted {
-        if marks
-            .get(key)
-            .is_some_and(|mark| mark.covered < deleted.end)
-        {
-            marks.remove(key);
-        }
-    }
+    let is_void = |key: &LogKey, mark: &Mark| {
+        let deleted = recovered.deleted.get(key);
+        deleted.is_some_and(|deleted| mark.covered < deleted.end)
+    };
+    marks.retain(|key, mark| !is_void(key, mark));
     for (key, (_, mark)) in &recovered.marks {
         let known = marks.entry(*key).or_insert(*mark);
         if known.covered < mark.covered {
@@ -312,10 +325,14 @@ fn merge(checkpoint: Checkpoint, recovered: Recovered) -> (Table, EntriesByLog, 
         }
     }
     let mut entries = EntriesByLog::new();
+    let mut covered = Vec::new();
     for (end, entry) in recovered.entries {
-        let covered = marks.get(&entry.key()).map(|mark| mark.covered);
-        if covered.is_none_or(|covered| covered < end) {
-            entries.entry(entry.key()).or_default().push((end, entry));
+        let key = entry.key();
+        if marks.get(&key).is_none_or(|mark| mark.covered < end) {
+            entries.entry(key).or_default().push((end, entry));
+        } else if !matches!(entry, WalEntry::Append { .. }) {
+            // Needed until two checkpoints have it.
+            covered.push((key, Lsn(end.0 - entry.stream_bytes())..end));
         }
     }
     let leftovers = recovered
@@ -328,7 +345,8 @@ fn merge(checkpoint: Checkpoint, recovered: Recovered) -> (Table, EntriesByLog, 
         .into_iter()
         .map(|(key, mark)| (key, LogState::new(Some(mark), mark.covered)));
     let mut table = Table::new(known);
-    for (key, (range, _)) in recovered.marks {
+    let marks = recovered.marks.into_iter();
+    for (key, range) in marks.map(|(key, (range, _))| (key, range)).chain(covered) {
         table.mark_submitted(key, range);
     }
     for (key, range) in recovered.deleted {

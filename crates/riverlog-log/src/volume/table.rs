@@ -91,10 +91,13 @@ fn older(a: Option<Lsn>, b: Option<Lsn>) -> Option<Lsn> {
 #[derive(Clone, Copy, Debug)]
 struct Deletion {
     start: Lsn,
+    end: Lsn,
     /// Its folder has been removed, durably.
     gone: bool,
     writing: bool,
     checkpoints: u8,
+    /// Place after the entry that says that the log was made anew.
+    anew: Option<Lsn>,
 }
 
 #[derive(Debug, Default)]
@@ -206,15 +209,17 @@ impl Table {
     }
     pub(super) fn deletion_submitted(&mut self, key: LogKey, range: Range<Lsn>) {
         let start = match self.deletions.get(&key) {
-            Some(earlier) => earlier.start,
-            None => range.start,
+            Some(earlier) if earlier.checkpoints < 2 => earlier.start,
+            _ => range.start,
         };
         self.pins.insert((start, Why::Deleted, key));
         let deletion = Deletion {
             start,
+            end: range.end,
             gone: false,
             writing: false,
             checkpoints: 0,
+            anew: None,
         };
         self.deletions.insert(key, deletion);
     }
@@ -229,9 +234,19 @@ impl Table {
             deletion.gone |= !failed.contains(key);
         }
     }
-    /// Whether the write-ahead log may still say that the log was deleted.
+    /// Whether recovery may still find in the write-ahead log that `key` was deleted.
     pub(super) fn deleted_lately(&self, key: LogKey) -> bool {
         self.deletions.contains_key(&key)
+    }
+    /// The place that must be durable before a log that was deleted lately can be used again.
+    pub(super) fn anew(&mut self, key: LogKey) -> Option<&mut Option<Lsn>> {
+        let deletion = self.deletions.get_mut(&key)?;
+        Some(&mut deletion.anew)
+    }
+    /// Recovery finds nothing any more that ends before `released`.
+    pub(super) fn released(&mut self, released: Lsn) {
+        // Those that are still needed end behind it.
+        self.deletions.retain(|_, d| d.end > released);
     }
     /// The oldest place that is needed.
     pub(super) fn oldest(&self) -> Option<Lsn> {
@@ -262,14 +277,15 @@ impl Table {
                 .is_some_and(|m| older(m.marked, m.written).is_some()),
         })
     }
-    /// The table as it is now is being written.
-    pub(super) fn checkpoint_begun(&mut self) {
+    /// The table as it is now is being written; the write-ahead log is durable up to `durable`.
+    pub(super) fn checkpoint_begun(&mut self, durable: Lsn) {
         let keys: Vec<LogKey> = self.marks.keys().copied().collect();
         for key in keys {
             self.change_marks(key, |marks| marks.writing = marks.marked.take());
         }
         for deletion in self.deletions.values_mut() {
-            deletion.writing = deletion.gone;
+            // Until its entry is durable, entries from before it may come back.
+            deletion.writing = deletion.gone && deletion.end <= durable;
         }
     }
     pub(super) fn checkpoint_done(&mut self, written: bool) {
@@ -284,20 +300,14 @@ impl Table {
                 }
             });
         }
-        let mut done = Vec::new();
         for (key, deletion) in &mut self.deletions {
             if written && deletion.writing {
-                deletion.checkpoints += 1;
+                deletion.checkpoints = deletion.checkpoints.saturating_add(1);
                 if deletion.checkpoints == 2 {
-                    done.push(*key);
+                    self.pins.remove(&(deletion.start, Why::Deleted, *key));
                 }
             }
             deletion.writing = false;
-        }
-        for key in done {
-            if let Some(deletion) = self.deletions.remove(&key) {
-                self.pins.remove(&(deletion.start, Why::Deleted, key));
-            }
         }
     }
 }

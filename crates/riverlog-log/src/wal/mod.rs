@@ -203,6 +203,10 @@ impl Wal {
     pub(crate) fn submitted(&self) -> Lsn {
         self.state.lock().submitted
     }
+    /// Recovery will find nothing that ends before it.
+    pub(crate) fn persisted(&self) -> Lsn {
+        self.state.lock().persisted
+    }
     /// For a checkpoint: the durable place, and the place up to which entries were released.
     pub(crate) fn place(&self) -> (WalPlace, Lsn) {
         let state = self.state.lock();

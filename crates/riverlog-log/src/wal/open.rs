@@ -243,7 +243,7 @@ impl Wal {
                 submitted: end,
                 durable: end,
                 released,
-                persisted: released,
+                persisted: found.map_or(released, |f| f.persisted),
                 previous: found.map_or(start.place.previous, |f| f.previous),
                 group_end: found.map_or(start.place.durable, |f| f.end),
                 blocked: false,

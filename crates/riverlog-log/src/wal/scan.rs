@@ -23,6 +23,8 @@ pub(super) struct Scan {
     /// Header CRC of the last group.
     pub(super) previous: u32,
     pub(super) released: Lsn,
+    /// What the groups say of it, without the checkpoint.
+    pub(super) persisted: Lsn,
     /// Entries that end after `released`.
     pub(super) entries: Vec<(Lsn, Logged)>,
     /// Slot, offset and bytes of the last group.
@@ -205,6 +207,7 @@ pub(super) fn scan(
         end: start.place.durable,
         previous: start.place.previous,
         released: start.released,
+        persisted: Lsn(0),
         entries: Vec::new(),
         last_group: None,
         damage: None,
@@ -222,11 +225,13 @@ pub(super) fn scan(
         .map_while(|number| Some((number, heads.get(&number)?.1)))
         .collect();
     for (_, header) in &candidates {
-        found.released = found.released.max(header.released);
+        found.persisted = found.persisted.max(header.released);
     }
+    // What only the checkpoint releases is read too: the checkpoint before it may need it, so that it must not be taken for
+    // free and written over.
     let begin = candidates
         .iter()
-        .find(|(_, header)| header.lsn <= found.released)
+        .find(|(_, header)| header.lsn <= found.persisted)
         .or(candidates.last());
     let Some((mut number, first)) = begin.copied() else {
         return Ok(found);
@@ -250,7 +255,7 @@ pub(super) fn scan(
             offset += group_bytes(u64::from(group.header.len));
             found.end = group.header.end();
             found.previous = group.crc;
-            found.released = found.released.max(group.header.released);
+            found.persisted = found.persisted.max(group.header.released);
             found.entries.extend(group.entries);
             slots = slots.max(group.header.slots);
         }
@@ -294,6 +299,7 @@ pub(super) fn scan(
             }
         }
     }
+    found.released = found.released.max(found.persisted);
     let missing = (0..usize::from(slots)).find(|s| !matches!(files.files.get(*s), Some(Some(_))));
     if let Some(slot) = missing {
         found.damage.get_or_insert_with(|| Damage {
@@ -324,12 +330,10 @@ pub(super) fn scan(
         let damage = broken.unwrap_or_else(missing);
         found.damage.get_or_insert(damage);
     }
-    while found.segments.len() > 1
-        && found
-            .segments
-            .get(1)
-            .is_some_and(|s| s.first <= found.released)
-    {
+    // No segment may be written over before a group says that it isn't needed.
+    let persisted = found.persisted;
+    let needless = |second: Option<&Segment>| second.is_some_and(|s| s.first <= persisted);
+    while needless(found.segments.get(1)) {
         found.segments.pop_front();
     }
     let released = found.released;

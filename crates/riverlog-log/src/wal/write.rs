@@ -6,7 +6,7 @@ use riverlog_mutants::{Mutant, active};
 
 use super::format::{BLOCK, Crc, ENTRY_HEAD, GROUP_HEADER, GroupHeader, Logged, group_bytes};
 use super::ring::{Segment, Unready, slot_path};
-use super::{State, SyncedEnds, Wal, WalEntry};
+use super::{FlushError, State, SyncedEnds, Wal, WalEntry};
 use crate::disk::failed;
 use crate::{DiskError, DiskFile};
 
@@ -83,6 +83,23 @@ impl Wal {
         let persisted = state.persisted;
         state.ring.reclaim(persisted);
         Ok(())
+    }
+    /// Makes durable what is released, in a group without entries. Needed before the first change after a clean stop: a
+    /// recovery that comes to read the log must know that nothing in it is about what has been made since.
+    pub(crate) fn note_released(&self) -> Result<(), FlushError> {
+        let _one = self.flushing.lock();
+        let group = {
+            let mut state = self.state.lock();
+            if let Some(error) = &state.failed {
+                return Err(error.clone().into());
+            }
+            let durable = state.durable;
+            if state.ring.current().is_none() && !state.ring.begin(durable) {
+                return Err(FlushError::Full);
+            }
+            self.group(&state, 0).ok_or(FlushError::Full)?
+        };
+        Ok(self.write(&group)?)
     }
     /// Nothing is written any more once this returns: the files may be another's.
     pub(crate) fn close(&self) {

@@ -311,9 +311,8 @@ fn without_any_checkpoint_the_segments_are_all_there_is() {
         assert!(volume.accepted_loss().is_some());
         assert_eq!(with_entries(&volume), [1, 2, 3, 4]);
         assert!(hand(&volume, 0).mark.is_none());
-        volume.checkpoint(false).unwrap();
         drop(volume);
-        let volume = open(&disk.kill());
+        let volume = open(&disk.crash_with(1, Survivors::Nothing));
         assert_eq!(volume.accepted_loss(), None);
     }
 }

@@ -109,6 +109,41 @@ fn a_clean_stop_reads_nothing_at_the_next_start() {
 }
 
 #[test]
+fn the_first_change_after_a_clean_start_can_be_cut_off_anywhere() {
+    let disk = CrashDisk::new(1);
+    let volume = open(&disk);
+    hand(&volume, 0);
+    // Much of the write-ahead log is held back by what only a mark keeps.
+    let to = Offset(1);
+    let start = volume.submit(WalEntry::StartOffset { key: key(0), to });
+    flush(&volume);
+    volume.segments_synced(key(0), mark(1, 1), start);
+    for base in 1..12 {
+        let at = volume.submit(append(0, base));
+        flush(&volume);
+        volume.segments_synced(key(0), mark(1, base + 1), at);
+    }
+    volume.checkpoint(true).unwrap();
+    drop(volume);
+    for changes in 0..8 {
+        for seed in 0..40 {
+            let disk = disk.crash_with(1, Survivors::Everything);
+            let volume = open(&disk);
+            assert!(hand(&volume, 0).untouched);
+            disk.fail_after(changes);
+            volume.submit(append(0, 12));
+            volume.take_flush().unwrap().run();
+            let durable = volume.durable();
+            let handed = hand(&open(&disk.crash(seed)), 0);
+            assert_eq!(handed.mark, Some(mark(1, 12)), "{changes} {seed}");
+            let acknowledged = usize::from(durable == volume.submitted());
+            assert!(handed.entries.len() >= acknowledged);
+            assert!(handed.entries.len() <= 1);
+        }
+    }
+}
+
+#[test]
 fn a_stop_with_something_unsynced_is_not_clean() {
     let disk = CrashDisk::new(1);
     let volume = open(&disk);

@@ -22,6 +22,8 @@ struct Played {
     ever: BTreeSet<(usize, u64)>,
     written: usize,
     segments_synced: i64,
+    /// After a cut: until this is durable, recovery may cut again, so that synced segments promise nothing.
+    cut: Option<Lsn>,
 }
 
 struct World {
@@ -93,6 +95,13 @@ impl Played {
         }
         self.segments_synced = self.records.len() as i64;
         volume.segments_synced(key(log), self.mark(), self.last);
+        if self.cut == Some(Lsn(u64::MAX)) {
+            self.cut = Some(volume.submitted());
+        }
+        if self.cut.is_none_or(|cut| cut <= volume.durable()) {
+            self.cut = None;
+            self.durable_end = self.records.len();
+        }
         Ok(())
     }
     fn cut(&mut self, volume: &Volume, log: u64, to: usize) -> Outcome {
@@ -106,6 +115,7 @@ impl Played {
             key: key(log),
             to: Offset(to as i64),
         };
+        self.cut = Some(Lsn(u64::MAX));
         self.submit(volume, entry);
         volume.make_durable(self.last)?;
         file(volume, log, OpenMode::Write)?.set_len(to as u64 * 8)?;
@@ -175,10 +185,13 @@ impl Played {
                 WalEntry::StartOffset { to, .. } => start = start.max(to.0),
             }
         }
+        let was_cut = |entry: &WalEntry| matches!(entry, WalEntry::Truncate { .. });
         Played {
             start,
+            durable_end: records.len(),
             records,
             last,
+            cut: entries.iter().any(was_cut).then_some(Lsn(u64::MAX)),
             ..Played::default()
         }
     }
@@ -296,10 +309,10 @@ impl World {
         let volume = self.volume.clone();
         for (log, played) in &mut self.logs {
             played.sync(&volume, *log)?;
-            played.durable_end = played.records.len();
         }
         volume.checkpoint(clean)?;
         for played in self.logs.values_mut() {
+            played.durable_end = played.records.len();
             played.durable_start = played.start;
             played.pending.clear();
         }
@@ -366,7 +379,6 @@ impl World {
             }
             let again = played.write(&volume, *log);
             assert!(again.is_ok() && played.sync(&volume, *log).is_ok());
-            played.durable_end = played.records.len();
             played.durable_start = played.start;
         }
         self.flush().ok().unwrap();
