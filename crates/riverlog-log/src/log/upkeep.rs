@@ -385,17 +385,8 @@ impl Log {
         log.snapshots.extend(sync.snapshot.map(|(at, _)| at));
         self.segments_synced = self.segments_synced.max(sync.to);
         self.tell_volume(sync.lsn);
-        if self.cut == Some(None) && self.covers_all(sync.lsn) {
-            // The mark that recovery will begin with lies before this place.
-            self.cut = Some(Some(self.volume.submitted()));
-        }
         self.end_cut();
         Ok(())
-    }
-
-    /// Whether every entry that cut the log lies before `lsn`.
-    fn covers_all(&self, lsn: Option<Lsn>) -> bool {
-        self.cut_lsn <= lsn
     }
 
     /// The place in the write-ahead log before which every entry of this log is about what is written.
@@ -417,6 +408,10 @@ impl Log {
             self.told = Some((mark, before));
             self.volume
                 .segments_synced(self.key, mark, before.unwrap_or_default());
+        }
+        if self.cut == Some(None) && self.cut_lsn <= before {
+            // The mark that recovery will begin with lies before this place.
+            self.cut = Some(Some(self.volume.submitted()));
         }
     }
 }
