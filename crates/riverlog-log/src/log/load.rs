@@ -40,6 +40,8 @@ pub(super) struct Loaded {
     pub(super) epochs: Epochs,
     pub(super) epochs_dirty: bool,
     pub(super) producers: Producers,
+    /// The snapshot that `producers` began with: what lies before it has nothing to add.
+    pub(super) producers_since: Offset,
     /// Producer snapshots in the folder.
     pub(super) snapshots: BTreeSet<Offset>,
     /// Segments that are no longer part of the log, and whose files wait to be removed.
@@ -73,6 +75,7 @@ impl Loaded {
             epochs: Epochs::default(),
             epochs_dirty: false,
             producers: Producers::default(),
+            producers_since: Offset(0),
             snapshots: BTreeSet::new(),
             doomed: Vec::new(),
             make: None,
@@ -163,6 +166,8 @@ pub(super) fn load(volume: &Volume, rules: LoadRules) -> Result<Loaded, DiskErro
         // Nothing leads from the start to them: what lay between was never durable.
         Some(first) if *first > reach => std::mem::swap(&mut bases, &mut doomed),
         Some(first) if *first > rules.start => loader.lose_until(*first),
+        // Retention, or a power cut.
+        Some(first) if *first > rules.trusted => loader.missing_before_start = true,
         _ => {}
     }
     for (i, base) in bases.iter().enumerate() {
@@ -496,6 +501,7 @@ pub(super) fn load_producers(
     }
     let mut from = log.segments.first().map_or(usable, |s| s.base);
     let mut producers = Producers::default();
+    log.producers_since = Offset(0);
     for at in log.snapshots.iter().rev() {
         if empty_at.is_some_and(|empty| empty >= *at) {
             break;
@@ -504,12 +510,14 @@ pub(super) fn load_producers(
         if let Some(entries) = bytes.and_then(|b| parse_snapshot(&b)) {
             producers = restore(&entries);
             from = *at;
+            log.producers_since = from;
             break;
         }
     }
     if let Some(empty) = empty_at.filter(|e| *e >= from) {
         producers = Producers::default();
         from = empty;
+        log.producers_since = from;
     }
     let all = Offset(i64::MAX);
     replay(volume, &log.segments, from..all, &mut producers)?;

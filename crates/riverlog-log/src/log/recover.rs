@@ -190,39 +190,30 @@ impl Log {
         skipped: &mut Vec<BatchHeader>,
     ) -> Result<(), DiskError> {
         let mut at = base;
-        // What was deleted meanwhile may be gone from the segments.
-        while at < self.start.min(self.end) && !rest.is_empty() {
-            let Ok(header) = BatchHeader::parse(&rest) else {
-                return Ok(());
-            };
-            if header.next_offset() > self.start {
-                break;
-            }
-            at = header.next_offset();
-            let _ = rest.split_to(header.size().min(rest.len()));
-            // But its producer is known by it, perhaps by nothing else.
-            let log = self.loaded_mut()?;
-            if header.leader_epoch < log.epochs.epoch_at(header.base_offset) {
-                // Another batch took its place.
-                continue;
-            }
-            log.producers.apply_if_newer(&header);
-            if log.missing_before_start {
-                skipped.push(header);
-            }
-        }
         while !rest.is_empty() && at < self.end {
             let there = self.stored(at, rest.len())?;
             let same = common(&there, &rest);
-            if same == 0 {
-                if self.is_newer(&there, &rest) {
-                    return Ok(());
-                }
-                self.cut_again(at, skipped)?;
-                break;
+            if same > 0 {
+                let _ = rest.split_to(same);
+                at = last_next(&there[..same]).unwrap_or(at);
+                continue;
             }
-            let _ = rest.split_to(same);
-            at = last_next(&there[..same]).unwrap_or(at);
+            let Ok(header) = BatchHeader::parse(&rest) else {
+                return Ok(());
+            };
+            let missing = !BatchHeader::parse(&there).is_ok_and(|h| h.base_offset <= at);
+            if missing && header.next_offset() <= self.start {
+                // Deleted meanwhile, and gone from the segments.
+                self.skip_deleted(&header, skipped)?;
+                at = header.next_offset();
+                let _ = rest.split_to(header.size().min(rest.len()));
+                continue;
+            }
+            if self.is_newer(&there, &rest) {
+                return Ok(());
+            }
+            self.cut_again(at, skipped)?;
+            break;
         }
         // Entries from between were released when their segments were synced, and those were removed when the start moved.
         if self.end < at.min(self.start) {
@@ -255,7 +246,8 @@ impl Log {
         let log = self.loaded_mut()?;
         let older = log.snapshots.range(..=at).next_back().copied();
         let mut producers = producers_at(&volume, &log.dir, &log.segments, older, at)?;
-        for header in skipped {
+        let from = older.unwrap_or_default();
+        for header in skipped.iter().filter(|h| h.base_offset >= from) {
             producers.apply_if_newer(header);
         }
         let path = snapshot_path(&log.dir, at);
@@ -284,6 +276,26 @@ impl Log {
         Ok(())
     }
 
+    /// A batch that the segments don't have any more may be all that is known of its producer.
+    fn skip_deleted(
+        &mut self,
+        header: &BatchHeader,
+        skipped: &mut Vec<BatchHeader>,
+    ) -> Result<(), DiskError> {
+        let log = self.loaded_mut()?;
+        if header.leader_epoch < log.epochs.epoch_at(header.base_offset) {
+            // Another batch took its place.
+            return Ok(());
+        }
+        if header.base_offset >= log.producers_since {
+            log.producers.apply_if_newer(header);
+        }
+        if log.missing_before_start {
+            skipped.push(*header);
+        }
+        Ok(())
+    }
+
     fn redo_truncate(&mut self, to: Offset, skipped: &[BatchHeader]) -> Result<(), DiskError> {
         // What is before the start, and when it was cut, is of no interest; what came later is.
         if to >= self.start && to < self.end {
@@ -296,7 +308,9 @@ impl Log {
     fn cut_again(&mut self, to: Offset, skipped: &[BatchHeader]) -> Result<(), DiskError> {
         self.cut_segments(to)?;
         let log = self.loaded_mut()?;
-        for header in skipped.iter().filter(|h| h.next_offset() <= to) {
+        let from = log.producers_since;
+        let told = |h: &&BatchHeader| h.base_offset >= from && h.next_offset() <= to;
+        for header in skipped.iter().filter(told) {
             log.producers.apply_if_newer(header);
         }
         Ok(())
