@@ -1,11 +1,8 @@
-//! The simulator's side of a node: flags instead of threads, a seed instead of the system's randomness.
+//! The simulator's side of a node: flags instead of threads.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
-use riverlog_log::disk::Random;
-use riverlog_node::{Entropy, Host};
+use riverlog_node::Host;
 
 /// Remembers that the node has jobs or another deadline.
 #[derive(Debug, Default)]
@@ -29,21 +26,5 @@ impl Host for SimHost {
     }
     fn deadline_changed(&self) {
         self.deadline.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Randomness from the seed.
-pub(crate) struct SimEntropy(Mutex<Random>);
-
-impl SimEntropy {
-    pub(crate) fn new(random: Random) -> Arc<SimEntropy> {
-        Arc::new(SimEntropy(Mutex::new(random)))
-    }
-}
-
-impl Entropy for SimEntropy {
-    fn next_u128(&self) -> u128 {
-        let mut random = self.0.lock();
-        u128::from(random.next_u64()) << 64 | u128::from(random.next_u64())
     }
 }

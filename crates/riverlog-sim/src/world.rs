@@ -10,6 +10,7 @@ use riverlog_core::groups::{CommittedOffset, GroupAnswer, TopicPartition};
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, NewTopic, TopicRef};
 use riverlog_log::disk::{CrashDisk, Random};
 use riverlog_mutants::{Mark, sometimes};
+use riverlog_node::harness::Seeded;
 use riverlog_node::{
     AppendAnswer, AppendFailure, FetchAnswer, FetchCommand, FetchPartition, Host, Isolation, Job,
     JobDone, Node, PartitionRef, Reply,
@@ -18,7 +19,7 @@ use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, T
 
 use crate::clients::{Client, records_of};
 use crate::faults::{self, Fault};
-use crate::host::{SimEntropy, SimHost};
+use crate::host::SimHost;
 use crate::model::{Model, Place, Violation};
 use crate::swarm::Swarm;
 use crate::trace::Trace;
@@ -569,7 +570,7 @@ impl Core {
 
     fn start_node(&mut self) -> Result<(), Violation> {
         self.host = Arc::default();
-        let entropy = SimEntropy::new(self.random.fork());
+        let entropy = Arc::new(Seeded::new(self.random.next_u64()));
         let host = Arc::clone(&self.host) as Arc<dyn Host>;
         let disk = Arc::new(self.disk.clone());
         match Node::open(disk, entropy, host, self.swarm.settings.clone(), self.now()) {
