@@ -243,7 +243,7 @@ impl Node {
     }
 
     /// A full disk is tried again until there is room; after anything else nothing in this volume becomes durable any more.
-    fn flush_failed(&self, error: &DiskError, now: Now) {
+    pub(crate) fn flush_failed(&self, error: &DiskError, now: Now) {
         self.metrics.flush_failures.fetch_add(1, Ordering::Relaxed);
         let first = if error.is_full() {
             self.tighten(now);

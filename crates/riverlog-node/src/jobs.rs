@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use riverlog_core::Now;
@@ -197,19 +196,19 @@ impl Node {
             Done::Look(done) => self.looked(done, now),
             Done::Checkpoint(result) => {
                 if result.is_err() {
-                    self.metrics.upkeep_failures.fetch_add(1, Ordering::Relaxed);
+                    self.upkeep_failed(now);
                 }
             }
             Done::Volume(result) => {
                 if result.is_err() {
-                    self.metrics.upkeep_failures.fetch_add(1, Ordering::Relaxed);
+                    self.upkeep_failed(now);
                 }
                 self.wal_upkeep_done(now);
             }
             Done::Reserve(done) => self.reserve_done(done, now),
             Done::Remove(keys, result) => {
                 if result.is_err() {
-                    self.metrics.upkeep_failures.fetch_add(1, Ordering::Relaxed);
+                    self.upkeep_failed(now);
                     // The next look tries again; so would the next start.
                     self.jobs.not_removed.lock().extend(keys);
                 }

@@ -203,9 +203,18 @@ impl Node {
         }
     }
 
+    /// Upkeep syncs the write-ahead log too. When that fails no group commit follows, and whoever waits for one must hear
+    /// of it here.
+    pub(crate) fn upkeep_failed(&self, now: Now) {
+        self.metrics.upkeep_failures.fetch_add(1, Ordering::Relaxed);
+        if let Some(error) = self.volume.failed().filter(|error| !error.is_full()) {
+            self.flush_failed(&error, now);
+        }
+    }
+
     pub(crate) fn upkeep_done(&self, partition: &Arc<Partition>, done: UpkeepDone, now: Now) {
         let mut owed = Owed::default();
-        let mut full = false;
+        let (mut full, mut went_wrong) = (false, false);
         let mut behind = false;
         {
             let mut state = partition.state.lock();
@@ -217,7 +226,7 @@ impl Node {
                 state.moved(&mut owed);
                 match result {
                     Err(error) => {
-                        self.metrics.upkeep_failures.fetch_add(1, Ordering::Relaxed);
+                        went_wrong = true;
                         // A full disk: nothing is lost, and it is tried again when there may be room.
                         full = error.is_full();
                         if failed {
@@ -236,6 +245,9 @@ impl Node {
             }
         }
         self.settle(partition, owed, now);
+        if went_wrong {
+            self.upkeep_failed(now);
+        }
         if behind {
             self.is_behind(partition.clone());
         }

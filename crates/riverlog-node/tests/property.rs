@@ -331,3 +331,15 @@ fn the_same_seed_gives_the_same_run() {
     };
     assert_eq!(trace(3), trace(3));
 }
+
+#[test]
+fn a_partition_that_was_cut_before_a_crash_is_readable_to_its_end_without_a_new_append() {
+    for seed in [15, 27, 1_212_944_541_645_561_211] {
+        run(seed, 300, true);
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_group_commit_hears_that_upkeep_broke_the_write_ahead_log() {
+    run(12_484_960_704_316_166_939, 300, true);
+}

@@ -397,6 +397,14 @@ impl Log {
         }
     }
 
+    /// A cut that recovery did again: once the write-ahead log has a mark behind it, synced segments count. Nobody else
+    /// may ever ask for that, of a log that isn't written to.
+    pub(crate) fn end_recovered_cut(&mut self) {
+        if self.cut == Some(None) && self.segments_synced == self.end {
+            self.tell_volume(self.covered_lsn());
+        }
+    }
+
     /// Tells the volume what its checkpoint is to say, when that is news.
     pub(super) fn tell_volume(&mut self, lsn: Option<Lsn>) {
         if self.opening {

@@ -205,6 +205,15 @@ impl Volume {
     pub fn open(disk: Arc<dyn Disk>, settings: VolumeSettings) -> Result<Arc<Volume>, OpenError> {
         start::open(disk, settings)
     }
+    /// The error after which nothing in this volume may be appended. One of a full disk ([`DiskError::is_full`]) passes:
+    /// more than [`VolumeSettings::wal_bytes`] waits for a flush, and what is refused now can be tried again.
+    pub fn failed(&self) -> Option<DiskError> {
+        self.wal.failed().or_else(|| {
+            let queued = self.wal.queued() as u64;
+            (queued > self.settings.wal_bytes)
+                .then(|| full("wal", "too much waits for the next flush"))
+        })
+    }
     /// Opens one log. Where the checkpoint says that it was closed cleanly, no file is touched until it is first used;
     /// otherwise its tail is checked and its entries of the write-ahead log are done again. A log that has never been
     /// appended to has no files.
@@ -220,8 +229,11 @@ impl Volume {
             first,
             entries,
         } = handed;
-        let log = Log::open(self.clone(), key, settings, mark, untouched, entries);
+        let mut log = Log::open(self.clone(), key, settings, mark, untouched, entries);
         self.handed_over(key, first, log.is_ok());
+        if let Ok(log) = &mut log {
+            log.end_recovered_cut();
+        }
         log
     }
     /// What start found of a log.
@@ -548,15 +560,6 @@ impl Volume {
     /// Gives bytes back to the tail cache's budget.
     pub(crate) fn tail_give(&self, bytes: usize) {
         self.tail_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-    /// The error after which nothing in this volume may be appended. One of a full disk ([`DiskError::is_full`]) passes:
-    /// more than [`VolumeSettings::wal_bytes`] waits for a flush, and what is refused now can be tried again.
-    pub(crate) fn failed(&self) -> Option<DiskError> {
-        self.wal.failed().or_else(|| {
-            let queued = self.wal.queued() as u64;
-            (queued > self.settings.wal_bytes)
-                .then(|| full("wal", "too much waits for the next flush"))
-        })
     }
 }
 
