@@ -1,4 +1,4 @@
-//! The rules: replicas, groups, cluster metadata, configuration keys.
+//! The rules: replicas, groups, transactions, cluster metadata, configuration keys.
 //!
 //! State machines that touch nothing: they take commands and the time, and give back records to append,
 //! changes that a fail-over may forget, and answers. Machines that write records have three verbs:
@@ -7,6 +7,7 @@
 //! Recovery is `apply` over the log.
 
 pub mod config;
+pub mod coordinator;
 pub mod groups;
 pub mod metadata;
 pub mod replica;

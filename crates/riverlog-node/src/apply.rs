@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::config::TopicConfig;
+use riverlog_core::groups::GroupShard;
 use riverlog_core::metadata::{
     MetadataImage, MetadataRecord, PartitionImage, Resource, TopicImage,
 };
@@ -129,7 +130,7 @@ impl Node {
             self.settle(&partition, owed, now);
         }
         if opened && here.info.internal && here.info.name == OFFSETS_TOPIC {
-            self.open_shards(image.id, here.slots(), now);
+            self.open_shards::<GroupShard>(image.id, here.slots(), now);
         }
     }
 
@@ -226,7 +227,7 @@ impl Node {
             return;
         };
         self.count_bounded(Some(&topic.info.config.load()), None);
-        self.close_shards(id, now);
+        self.close_shards::<GroupShard>(Some(id), now);
         for index in topic.broken() {
             self.remove_files(LogKey {
                 topic: id,

@@ -1,49 +1,96 @@
-//! The group coordinator: one shard for each partition of `__consumer_offsets`.
-//!
-//! A command takes its shard's lock, is decided, appended, applied and perhaps answered; answers wait until what they reveal lies below
-//! the high watermark of the shard's partition. A shard is loaded by a job when it is first asked for; until then
-//! everything is answered COORDINATOR_LOAD_IN_PROGRESS, never "no offset". When appended records are lost, the shard is dropped,
-//! whoever waits is answered NOT_COORDINATOR, and it is loaded anew: nothing is rolled back.
+//! The group coordinator, on the shards of `__consumer_offsets`.
 
-mod load;
 mod query;
-mod shard;
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use riverlog_core::Now;
-use riverlog_core::groups::{GroupAnswer, GroupCommand, JoinAnswer, partition_for};
-use riverlog_core::metadata::{AdminCommand, NewTopic};
-use riverlog_wire::{ErrorCode, Generation, Offset, TopicId};
+use riverlog_core::groups::{
+    Decision, GroupAnswer, GroupCommand, GroupShard, JoinAnswer, Soft, Token, TopicPartition,
+};
+use riverlog_core::metadata::MetadataImage;
+use riverlog_wire::{ErrorCode, Generation, Offset};
 
 use crate::command::Reply;
-use crate::controller::AdminReply;
 use crate::node::Node;
 use crate::partition::Partition;
-
-pub(crate) use load::{ShardLoad, ShardLoaded, replay};
-pub(crate) use shard::Shard;
+use crate::shards::{Coordinator, Shard, Shards};
+use crate::timers::Timer;
 
 /// The topic that keeps groups and their offsets.
 pub(crate) const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
-/// All shards. Their number is that of the topic's partitions when it was made or first seen; a group's place depends on it.
-pub(crate) struct Shards {
-    pub(crate) topic: TopicId,
-    /// By partition; `None` where the partition's log can't be opened.
-    pub(crate) shards: Vec<Option<Arc<Shard>>>,
-}
+impl Coordinator for GroupShard {
+    type Command = GroupCommand;
+    type Answer = GroupAnswer;
+    type Soft = Soft;
+    type Effect = Infallible;
+    type Shape = Shape;
 
-impl Shards {
-    fn of(&self, group: &str) -> Option<&Arc<Shard>> {
-        let count = i32::try_from(self.shards.len()).ok()?;
-        self.shards
-            .get(usize::try_from(partition_for(group, count)).ok()?)?
-            .as_ref()
+    const TOPIC: &'static str = OFFSETS_TOPIC;
+    const LOADS_AT_ONCE: bool = false;
+
+    fn new(node: &Node) -> Self {
+        GroupShard::new(node.settings.groups.clone())
     }
-
-    fn open(&self) -> impl Iterator<Item = &Arc<Shard>> {
-        self.shards.iter().flatten()
+    fn shards(node: &Node) -> &ArcSwapOption<Shards<Self>> {
+        &node.shards
+    }
+    fn partitions(node: &Node) -> i32 {
+        node.settings.offsets_partitions
+    }
+    fn timer(index: i32) -> Timer {
+        Timer::Shard(index)
+    }
+    fn apply(&mut self, key: &[u8], value: Option<&[u8]>, at: Offset, now: Now) {
+        GroupShard::apply(self, key, value, at, now);
+    }
+    fn loaded(&mut self, now: Now) {
+        GroupShard::loaded(self, now);
+    }
+    fn decide(
+        &self,
+        command: GroupCommand,
+        token: Token,
+        image: &MetadataImage,
+        now: Now,
+    ) -> Decision {
+        GroupShard::decide(self, command, token, image, now)
+    }
+    fn soft(&mut self, change: Soft) {
+        GroupShard::soft(self, change);
+    }
+    fn decide_timers(&self, image: &MetadataImage, now: Now) -> Decision {
+        GroupShard::decide_timers(self, image, now)
+    }
+    fn decide_topics_changed(&self, image: &MetadataImage, now: Now) -> Decision {
+        GroupShard::decide_topics_changed(self, image, now)
+    }
+    fn next_deadline(&self) -> Option<Duration> {
+        GroupShard::next_deadline(self)
+    }
+    fn hold(&mut self, until: Duration) {
+        self.hold_sessions(until);
+    }
+    fn refuse(shape: Shape, error: ErrorCode) -> GroupAnswer {
+        shape.error(error)
+    }
+    fn bounded_commits(node: &Node, command: &GroupCommand) -> Vec<TopicPartition> {
+        match command {
+            GroupCommand::Commit { offsets, .. } if node.has_bounded_topics() => {
+                offsets.iter().map(|(at, _)| at.clone()).collect()
+            }
+            GroupCommand::DeleteOffsets { partitions, .. } if node.has_bounded_topics() => {
+                partitions.clone()
+            }
+            _ => Vec::new(),
+        }
+    }
+    fn perform(_node: &Node, _shard: &Arc<Shard<Self>>, effect: Infallible, _now: Now) {
+        match effect {}
     }
 }
 
@@ -51,101 +98,8 @@ impl Node {
     /// A command to a group.
     pub(crate) fn group_command(&self, command: GroupCommand, now: Now, reply: Reply<GroupAnswer>) {
         let shape = Shape::of(&command);
-        if self.is_closing() {
-            return reply.send(shape.error(ErrorCode::COORDINATOR_NOT_AVAILABLE));
-        }
-        let Some(shards) = self.shards.load_full() else {
-            self.make_offsets_topic(now);
-            return reply.send(shape.error(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS));
-        };
-        match shards.of(group_of(&command)) {
-            Some(shard) => self.shard_command(shard, command, shape, now, reply),
-            None => reply.send(shape.error(ErrorCode::COORDINATOR_NOT_AVAILABLE)),
-        }
-    }
-
-    /// Makes `__consumer_offsets` on first use.
-    fn make_offsets_topic(&self, now: Now) {
-        let configs = [
-            ("cleanup.policy", "compact"),
-            ("riverlog.durability", "sync"),
-            ("compression.type", "producer"),
-        ];
-        let topic = NewTopic {
-            name: OFFSETS_TOPIC.to_owned(),
-            partitions: self.settings.offsets_partitions,
-            replication_factor: 1,
-            configs: configs
-                .iter()
-                .map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned())))
-                .collect(),
-            id: TopicId(self.entropy.next_u128().to_be_bytes()),
-            internal: true,
-            ..NewTopic::default()
-        };
-        let command = AdminCommand::CreateTopics {
-            topics: vec![topic],
-            validate_only: false,
-        };
-        // Asking again while it is being made is answered TOPIC_ALREADY_EXISTS, and harmless.
-        self.submit(command, AdminReply::Nobody, now);
-    }
-
-    /// The topic's partitions are here: groups can be served.
-    pub(crate) fn open_shards(
-        &self,
-        topic: TopicId,
-        partitions: Vec<Option<Arc<Partition>>>,
-        now: Now,
-    ) {
-        // Those that are open stay as they are when a log could only be opened later.
-        let before = self.shards.load_full().filter(|s| s.topic == topic);
-        let open = |at: usize| before.as_ref()?.shards.get(at)?.clone();
-        let each = partitions.into_iter().enumerate();
-        let shards = Shards {
-            topic,
-            shards: each
-                .map(|(at, partition)| open(at).or(partition.map(Shard::new)))
-                .collect(),
-        };
-        let shards = Arc::new(shards);
-        self.shards.store(Some(shards.clone()));
-        for shard in shards.open() {
-            // A shard without records needs no job, and is ready when the first group comes.
-            let empty = {
-                let state = shard.partition.state.lock();
-                state
-                    .log
-                    .as_ref()
-                    .is_some_and(|log| log.log_start_offset() == log.log_end_offset())
-            };
-            if empty {
-                self.load_shard(shard, now);
-            }
-        }
-    }
-
-    /// The topic was deleted: all groups are gone.
-    pub(crate) fn close_shards(&self, topic: TopicId, now: Now) {
-        let Some(shards) = self.shards.load_full() else {
-            return;
-        };
-        if shards.topic == topic {
-            self.shards.store(None);
-            for shard in shards.open() {
-                self.drop_shard(shard, false, now);
-            }
-        }
-    }
-
-    pub(crate) fn shard(&self, index: i32) -> Option<Arc<Shard>> {
-        let shards = self.shards.load();
-        let shards = shards.as_ref()?;
-        shards
-            .shards
-            .get(usize::try_from(index).ok()?)
-            .cloned()
-            .flatten()
+        let group = command.group().to_owned();
+        self.coordinate::<GroupShard>(&group, command, shape, now, reply);
     }
 
     /// Topics were made, grown or deleted.
@@ -174,20 +128,6 @@ impl Node {
             }
         }
         least.filter(|_| all)
-    }
-}
-
-/// The group that a command is about.
-fn group_of(command: &GroupCommand) -> &str {
-    match command {
-        GroupCommand::Join(join) => &join.group,
-        GroupCommand::Sync(sync) => &sync.group,
-        GroupCommand::ConsumerHeartbeat(heartbeat) => &heartbeat.group,
-        GroupCommand::Heartbeat { group, .. }
-        | GroupCommand::Leave { group, .. }
-        | GroupCommand::Commit { group, .. }
-        | GroupCommand::DeleteOffsets { group, .. }
-        | GroupCommand::DeleteGroup { group } => group,
     }
 }
 

@@ -10,11 +10,11 @@ use riverlog_log::{
 };
 
 use crate::fetch::{ColdFetch, ColdFetched};
-use crate::groups::{ShardLoad, ShardLoaded};
 use crate::node::Node;
 use crate::offsets::{TimeFound, TimeLookup};
 use crate::partition::{Owed, Partition};
 use crate::reserve::{Reserve, ReserveDone};
+use crate::shards::{LoadDone, LoadJob};
 
 /// Which jobs may hold each other up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,7 +40,7 @@ pub(crate) enum Work {
     Write(Arc<Partition>, Write),
     Read(Box<ColdFetch>),
     Time(Box<TimeLookup>),
-    Load(Box<ShardLoad>),
+    Load(Box<dyn LoadJob>),
     Upkeep(Arc<Partition>, Upkeep),
     /// Retention and expiry, as of a time.
     Look(Vec<Arc<Partition>>, Now),
@@ -56,7 +56,7 @@ enum Done {
     Write(Arc<Partition>, Written),
     Read(Box<ColdFetched>),
     Time(Box<TimeFound>),
-    Load(Box<ShardLoaded>),
+    Load(Box<dyn LoadDone>),
     Upkeep(Arc<Partition>, UpkeepDone),
     Look(Vec<(Arc<Partition>, Owed)>),
     Checkpoint(Result<(), DiskError>),
@@ -88,7 +88,7 @@ impl Job {
             Work::Write(partition, write) => Done::Write(partition, write.run()),
             Work::Read(cold) => Done::Read(Box::new(cold.run())),
             Work::Time(lookup) => Done::Time(Box::new(lookup.run())),
-            Work::Load(load) => Done::Load(Box::new(load.run())),
+            Work::Load(load) => Done::Load(load.run()),
             Work::Upkeep(partition, upkeep) => Done::Upkeep(partition, upkeep.run()),
             Work::Look(partitions, now) => {
                 let look = |partition: Arc<Partition>| {
@@ -120,7 +120,7 @@ impl Job {
             Work::Write(..) => "segment write",
             Work::Read(_) => "read",
             Work::Time(_) => "look-up by time",
-            Work::Load(_) => "load of groups",
+            Work::Load(_) => "load of a coordinator",
             Work::Upkeep(..) => "segment upkeep",
             Work::Look(..) => "retention",
             Work::Checkpoint(_) => "checkpoint",
@@ -191,7 +191,7 @@ impl Node {
             }
             Done::Read(cold) => self.cold_done(*cold),
             Done::Time(found) => found.send(),
-            Done::Load(loaded) => self.shard_loaded(*loaded, now),
+            Done::Load(loaded) => loaded.done(self, now),
             Done::Upkeep(partition, done) => self.upkeep_done(&partition, done, now),
             Done::Look(done) => self.looked(done, now),
             Done::Checkpoint(result) => {

@@ -26,6 +26,7 @@ mod partition;
 mod producers;
 mod reserve;
 mod settings;
+mod shards;
 mod tables;
 mod timers;
 mod upkeep;

@@ -7,7 +7,9 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use riverlog_core::Now;
-use riverlog_core::groups::{GroupAnswer, GroupCommand, GroupDescription, TopicPartition};
+use riverlog_core::groups::{
+    GroupAnswer, GroupCommand, GroupDescription, GroupShard, TopicPartition,
+};
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, MetadataImage, TopicRef};
 use riverlog_log::{Disk, DiskError, Log, LogKey, OpenError, ProducerSummary, Volume};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
@@ -20,7 +22,6 @@ use crate::command::{
 use crate::controller::{AdminReply, Controller};
 use crate::fetch::ColdFetch;
 use crate::flush::GroupCommit;
-use crate::groups::Shards;
 use crate::jobs::{Job, JobDone, Jobs};
 use crate::metrics::Counters;
 use crate::open::open;
@@ -28,6 +29,7 @@ use crate::partition::{Owed, Partition, Role};
 use crate::producers::ProducerIds;
 use crate::reserve::Tight;
 use crate::settings::{Entropy, NodeSettings};
+use crate::shards::Shards;
 use crate::tables::{Slot, Tables};
 use crate::timers::{Timer, Timers};
 use crate::upkeep::UpkeepQueue;
@@ -84,7 +86,7 @@ pub struct Node {
     pub(crate) image: ArcSwap<MetadataImage>,
     pub(crate) tables: Tables,
     pub(crate) controller: Controller,
-    pub(crate) shards: ArcSwapOption<Shards>,
+    pub(crate) shards: ArcSwapOption<Shards<GroupShard>>,
     pub(crate) producers: ProducerIds,
     pub(crate) jobs: Jobs,
     pub(crate) commit: GroupCommit,
@@ -356,7 +358,7 @@ impl Node {
                 }
                 Timer::Fetch(waiting) => self.fetch_timed_out(&waiting, now),
                 Timer::Cold => self.expire_cold(now),
-                Timer::Shard(index) => self.shard_timer(index, now),
+                Timer::Shard(index) => self.shard_timer::<GroupShard>(index, now),
                 Timer::Upkeep => self.upkeep(now),
                 Timer::Tails => self.cool_tails(now),
                 Timer::Retry => self.retry(now),
@@ -458,14 +460,14 @@ impl Node {
             match partition.role {
                 Role::Data => {}
                 Role::Metadata => self.metadata_moved(now),
-                Role::Offsets(index) => self.shard_moved(index, now),
+                Role::Offsets(index) => self.shard_moved::<GroupShard>(index, now),
             }
         }
         if owed.lost {
             match partition.role {
                 Role::Data => {}
                 Role::Metadata => self.metadata_lost(now),
-                Role::Offsets(index) => self.shard_lost(index, now),
+                Role::Offsets(index) => self.shard_lost::<GroupShard>(index, now),
             }
         }
         for waiting in owed.woken.iter().filter_map(Weak::upgrade) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::config::TopicConfig;
+use riverlog_core::groups::GroupShard;
 use riverlog_core::metadata::{ControllerSettings, MetadataImage, MetadataRecord};
 use riverlog_log::{Disk, LogKey, OpenError, Volume};
 use riverlog_wire::{LeaderEpoch, Offset, PartitionIndex, TopicId};
@@ -12,10 +13,10 @@ use riverlog_wire::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 use crate::apply::metadata_settings;
 use crate::command::AppendFailure;
 use crate::controller::Controller;
-use crate::groups::replay;
 use crate::node::{Host, Node, Parts, StartError};
 use crate::partition::{Owed, Partition, Role, State};
 use crate::settings::{Entropy, NodeSettings};
+use crate::shards::replay;
 use crate::tables::TopicInfo;
 
 const DAY_MS: i64 = 24 * 3_600_000;
@@ -169,9 +170,7 @@ impl Node {
         self.answer_parked_fetches(now);
         self.run_all_jobs(now);
         self.stop_controller(now);
-        if let Some(shards) = self.shards.load_full() {
-            self.close_shards(shards.topic, now);
-        }
+        self.close_shards::<GroupShard>(None, now);
         let mut partitions: Vec<_> = self.tables.all().iter().flat_map(|t| t.here()).collect();
         partitions.push(self.controller.partition.clone());
         for partition in &partitions {

@@ -88,6 +88,7 @@ impl Out {
             records: self.records,
             soft: self.soft.into_iter().map(Soft).collect(),
             answers: self.answers,
+            ..Decision::default()
         }
     }
 }

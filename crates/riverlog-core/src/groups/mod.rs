@@ -19,44 +19,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
 
+pub use crate::coordinator::{StoredRecord, Token};
 pub use shard::GroupShard;
 
-/// Names an answer that the host owes; chosen by the host, unique among the open ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token(pub u64);
+use crate::coordinator;
 
-/// A record of `__consumer_offsets`, key and value in Kafka's layout.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredRecord {
-    /// Never null.
-    pub key: Bytes,
-    /// `None` is a tombstone.
-    pub value: Option<Bytes>,
-}
+/// What a decision about groups asks the host to do.
+pub type Decision = coordinator::Decision<Soft, GroupAnswer>;
 
-/// What a decision asks the host to do, in this order: perform `soft` now, append `records` as one batch, `apply` each when
-/// appended; send each answer once everything that it revealed is durable (its `after`, and the records of this
-/// decision).
-#[derive(Clone, Debug, Default)]
-pub struct Decision {
-    /// To append atomically; empty: nothing to write.
-    pub records: Vec<StoredRecord>,
-    /// To perform before the append.
-    pub soft: Vec<Soft>,
-    /// To send, each to its token.
-    pub answers: Vec<Answer>,
-}
-
-/// An answer, and the position of `__consumer_offsets` that must be durable before it is sent.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// Who waits for it.
-    pub token: Token,
-    /// What they get.
-    pub body: GroupAnswer,
-    /// The shard's log offset (exclusive) up to which this answer has read; besides, the records of its decision.
-    pub after: Offset,
-}
+/// An answer about a group, and when it may be sent.
+pub type Answer = coordinator::Answer<GroupAnswer>;
 
 /// A change that a fail-over may forget. Made by `decide`, given back to [`GroupShard::soft`].
 #[derive(Clone, Debug)]

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use riverlog_core::Now;
-use riverlog_core::groups::{GroupDescription, TopicPartition};
+use riverlog_core::groups::{GroupDescription, GroupShard, TopicPartition};
 use riverlog_wire::ErrorCode;
 
-use super::shard::Shard;
 use crate::command::{CommittedAnswer, Reply};
 use crate::node::Node;
+use crate::shards::Shard;
 
 impl Node {
     pub(crate) fn committed_offsets(
@@ -71,7 +71,7 @@ impl Node {
         let Some(shards) = self.shards.load_full() else {
             return Ok(None);
         };
-        let shard: &Arc<Shard> = shards
+        let shard: &Arc<Shard<GroupShard>> = shards
             .of(group)
             .ok_or(ErrorCode::COORDINATOR_NOT_AVAILABLE)?;
         let looked = shard.state.lock().ready().map(|g| g.describe(group));

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use riverlog_core::Now;
-use riverlog_core::groups::GroupShard;
 use riverlog_log::{Read, ReadError};
 use riverlog_wire::Offset;
 use riverlog_wire::batch::{BatchError, batches};
 
+use super::Coordinator;
 use super::shard::{Shard, Stage};
 use crate::jobs::Work;
 use crate::node::Node;
@@ -20,38 +20,59 @@ const CHUNK: usize = 1 << 20;
 const OPENED_LIMIT: usize = 64 << 20;
 
 /// A load, to be run as a job.
-pub(crate) struct ShardLoad {
-    shard: Arc<Shard>,
+pub(crate) trait LoadJob: Send {
+    fn run(self: Box<Self>) -> Box<dyn LoadDone>;
+}
+
+/// What it gave.
+pub(crate) trait LoadDone: Send {
+    fn done(self: Box<Self>, node: &Node, now: Now);
+}
+
+struct ShardLoad<C: Coordinator> {
+    shard: Arc<Shard<C>>,
     life: u64,
-    groups: Box<GroupShard>,
+    machine: Box<C>,
     range: (Offset, Offset),
     now: Now,
 }
 
-/// What it gave.
-pub(crate) struct ShardLoaded {
-    shard: Arc<Shard>,
+struct ShardLoaded<C: Coordinator> {
+    shard: Arc<Shard<C>>,
     life: u64,
-    groups: Option<Box<GroupShard>>,
+    machine: Option<Box<C>>,
 }
 
-impl ShardLoad {
-    pub(crate) fn run(self) -> ShardLoaded {
+impl<C: Coordinator> LoadJob for ShardLoad<C> {
+    fn run(self: Box<Self>) -> Box<dyn LoadDone> {
         let ShardLoad {
             shard,
             life,
-            mut groups,
+            mut machine,
             range: (from, until),
             now,
-        } = self;
+        } = *self;
         let result = replay(&shard.partition, from, until, |key, value, at| {
-            groups.apply(key, value, at, now);
+            machine.apply(key, value, at, now);
         });
-        ShardLoaded {
+        Box::new(ShardLoaded {
             shard,
             life,
-            // A part of the records isn't "no offset": without all of them there is no shard.
-            groups: result.is_ok().then_some(groups),
+            // A part of the records isn't "there is nothing": without all of them there is no shard.
+            machine: result.is_ok().then_some(machine),
+        })
+    }
+}
+
+impl<C: Coordinator> LoadDone for ShardLoaded<C> {
+    fn done(self: Box<Self>, node: &Node, now: Now) {
+        match self.machine {
+            Some(machine) => {
+                node.shard_is_ready(&self.shard, self.life, machine, now);
+                // Bounded partitions that are full may have waited to know all commits.
+                node.make_room_everywhere(now);
+            }
+            None => node.shard_load_failed(&self.shard, self.life, now),
         }
     }
 }
@@ -113,7 +134,7 @@ pub(crate) fn replay(
 
 impl Node {
     /// Starts a load, unless one is out or none is needed.
-    pub(crate) fn load_shard(&self, shard: &Arc<Shard>, now: Now) {
+    pub(crate) fn load_shard<C: Coordinator>(&self, shard: &Arc<Shard<C>>, now: Now) {
         let range = {
             let state = shard.partition.state.lock();
             let Some(log) = &state.log else { return };
@@ -136,24 +157,13 @@ impl Node {
         let load = ShardLoad {
             shard: shard.clone(),
             life,
-            groups: Box::new(GroupShard::new(self.settings.groups.clone())),
+            machine: Box::new(C::new(self)),
             range,
             now,
         };
         if range.0 == range.1 {
-            return self.shard_is_ready(shard, life, load.groups, now);
+            return self.shard_is_ready(shard, life, load.machine, now);
         }
         self.run_job(Work::Load(Box::new(load)));
-    }
-
-    pub(crate) fn shard_loaded(&self, loaded: ShardLoaded, now: Now) {
-        match loaded.groups {
-            Some(groups) => {
-                self.shard_is_ready(&loaded.shard, loaded.life, groups, now);
-                // Bounded partitions that are full may have waited to know all commits.
-                self.make_room_everywhere(now);
-            }
-            None => self.shard_load_failed(&loaded.shard, loaded.life, now),
-        }
     }
 }

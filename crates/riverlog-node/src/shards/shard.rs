@@ -6,19 +6,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverlog_core::Now;
-use riverlog_core::groups::{
-    Decision, GroupAnswer, GroupCommand, GroupShard, Token, TopicPartition,
-};
+use riverlog_core::coordinator::Token;
+use riverlog_core::groups::{GroupShard, TopicPartition};
 use riverlog_mutants::Mutant;
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
 use riverlog_wire::{ErrorCode, Offset};
 
-use super::Shape;
+use super::{Coordinator, DecisionOf};
 use crate::command::{CommittedAnswer, Reply};
 use crate::node::Node;
 use crate::partition::{Owed, Partition};
-use crate::timers::Timer;
 
 /// Decisions that time may bring at one moment; a shard that wants more gets them at the next tick.
 const ROUNDS: usize = 16;
@@ -26,62 +24,86 @@ const ROUNDS: usize = 16;
 /// How long a shard that couldn't append or load waits before it tries again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The groups of one partition of `__consumer_offsets`.
-pub(crate) struct Shard {
+/// What one partition of a coordinator's topic keeps.
+pub(crate) struct Shard<C: Coordinator> {
     pub(crate) partition: Arc<Partition>,
-    pub(crate) state: Mutex<ShardState>,
+    pub(crate) state: Mutex<ShardState<C>>,
 }
 
-pub(crate) enum Stage {
+pub(crate) enum Stage<C> {
     /// Nobody has asked yet, or the load failed and is tried again at that time.
     Cold(Option<Duration>),
     /// A job reads the log.
     Loading,
-    Ready(Box<GroupShard>),
+    Ready(Box<C>),
 }
 
-pub(crate) struct ShardState {
-    pub(crate) stage: Stage,
+pub(crate) struct ShardState<C: Coordinator> {
+    pub(crate) stage: Stage<C>,
     /// Counts the lives of this shard, so that a load of an earlier one is recognised.
     pub(crate) life: u64,
     /// Everything before it is durable.
     pub(crate) durable: Offset,
     /// Commands that have no answer yet.
-    open: BTreeMap<Token, Open>,
-    /// Answers by the position that must be durable before they go out.
-    held: BTreeMap<(Offset, u64), Held>,
+    open: BTreeMap<Token, Open<C>>,
+    /// Answers and effects by the position that must be durable before they go out.
+    held: BTreeMap<(Offset, u64), Held<C>>,
     next: u64,
     /// What was appended and isn't durable: the position after it, and when.
     in_flight: VecDeque<(Offset, Duration)>,
     timer_at: Option<Duration>,
 }
 
-struct Open {
-    reply: Reply<GroupAnswer>,
-    shape: Shape,
+struct Open<C: Coordinator> {
+    reply: Reply<C::Answer>,
+    shape: C::Shape,
     /// What it commits on bounded topics.
     commits: Vec<TopicPartition>,
 }
 
-enum Held {
-    Answer(Open, GroupAnswer),
-    Offsets(Reply<CommittedAnswer>, CommittedAnswer),
+/// Gets nothing, or why the answer can't be given.
+type Question = Box<dyn FnOnce(Result<(), ErrorCode>) + Send>;
+
+enum Held<C: Coordinator> {
+    Answer(Open<C>, C::Answer),
+    Question(Question),
+    Effect(C::Effect),
 }
 
 /// What is to be done once the shard's lock is free.
-#[derive(Default)]
-pub(crate) struct Outbox {
-    held: Vec<Held>,
+pub(crate) struct Outbox<C: Coordinator> {
+    held: Vec<Held<C>>,
     owed: Owed,
+    /// Those that can't be answered.
+    questions: Vec<(Question, ErrorCode)>,
     timer: Option<Duration>,
     lost: bool,
+}
+
+impl<C: Coordinator> Outbox<C> {
+    fn refused(&mut self, open: Open<C>, error: ErrorCode) {
+        let answer = C::refuse(open.shape.clone(), error);
+        self.held.push(Held::Answer(open, answer));
+    }
+}
+
+impl<C: Coordinator> Default for Outbox<C> {
+    fn default() -> Self {
+        Outbox {
+            held: Vec::new(),
+            owed: Owed::default(),
+            questions: Vec::new(),
+            timer: None,
+            lost: false,
+        }
+    }
 }
 
 /// The decision's records can't be appended; nothing was performed.
 struct Refused;
 
-impl Shard {
-    pub(crate) fn new(partition: Arc<Partition>) -> Arc<Shard> {
+impl<C: Coordinator> Shard<C> {
+    pub(crate) fn new(partition: Arc<Partition>) -> Arc<Shard<C>> {
         let durable = partition.state.lock().high_watermark();
         Arc::new(Shard {
             partition,
@@ -103,17 +125,17 @@ impl Shard {
     }
 }
 
-impl ShardState {
-    /// The groups, or what to answer while they aren't here.
-    pub(crate) fn ready(&self) -> Result<&GroupShard, ErrorCode> {
+impl<C: Coordinator> ShardState<C> {
+    /// The machine, or what to answer while it isn't here.
+    pub(crate) fn ready(&self) -> Result<&C, ErrorCode> {
         match &self.stage {
-            Stage::Ready(groups) => Ok(groups),
+            Stage::Ready(machine) => Ok(machine),
             Stage::Cold(Some(_)) => Err(ErrorCode::COORDINATOR_NOT_AVAILABLE),
             Stage::Cold(None) | Stage::Loading => Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
         }
     }
 
-    fn hold(&mut self, at: Offset, held: Held, out: &mut Outbox) {
+    fn hold(&mut self, at: Offset, held: Held<C>, out: &mut Outbox<C>) {
         if at <= self.durable || riverlog_mutants::active(Mutant::CommitAnsweredEarly) {
             out.held.push(held);
         } else {
@@ -123,7 +145,7 @@ impl ShardState {
     }
 
     /// Lets go of the answers that are durable now.
-    fn release(&mut self, durable: Offset, out: &mut Outbox) {
+    fn release(&mut self, durable: Offset, out: &mut Outbox<C>) {
         self.durable = self.durable.max(durable);
         while let Some(first) = self.held.first_entry() {
             if first.key().0 > self.durable {
@@ -139,40 +161,38 @@ impl ShardState {
     }
 
     /// Everyone who waits is sent to look for the coordinator again.
-    fn abandon(&mut self, out: &mut Outbox) {
+    fn abandon(&mut self, out: &mut Outbox<C>) {
         self.stage = Stage::Cold(None);
         self.life += 1;
         self.in_flight.clear();
         let error = ErrorCode::NOT_COORDINATOR;
         for (_, open) in std::mem::take(&mut self.open) {
-            let answer = open.shape.clone().error(error);
-            out.held.push(Held::Answer(open, answer));
+            out.refused(open, error);
         }
         for (_, held) in std::mem::take(&mut self.held) {
-            out.held.push(match held {
-                Held::Answer(open, _) => {
-                    let answer = open.shape.clone().error(error);
-                    Held::Answer(open, answer)
-                }
-                Held::Offsets(reply, _) => Held::Offsets(reply, Err(error)),
-            });
+            match held {
+                Held::Answer(open, _) => out.refused(open, error),
+                Held::Question(question) => out.questions.push((question, error)),
+                // The next life finds in its log what there is to do.
+                Held::Effect(_) => {}
+            }
         }
     }
 }
 
 impl Node {
-    pub(crate) fn shard_command(
+    pub(crate) fn shard_command<C: Coordinator>(
         &self,
-        shard: &Arc<Shard>,
-        command: GroupCommand,
-        shape: Shape,
+        shard: &Arc<Shard<C>>,
+        command: C::Command,
+        shape: C::Shape,
         now: Now,
-        reply: Reply<GroupAnswer>,
+        reply: Reply<C::Answer>,
     ) {
         if !self.parked.take(1) {
-            return reply.send(shape.error(ErrorCode::COORDINATOR_NOT_AVAILABLE));
+            return reply.send(C::refuse(shape, ErrorCode::COORDINATOR_NOT_AVAILABLE));
         }
-        let commits = self.bounded_commits(&command);
+        let commits = C::bounded_commits(self, &command);
         let mut out = Outbox::default();
         let mut cold = false;
         {
@@ -187,21 +207,18 @@ impl Node {
             match state.ready() {
                 Err(error) => {
                     cold = true;
-                    let answer = open.shape.clone().error(error);
-                    out.held.push(Held::Answer(open, answer));
+                    out.refused(open, error);
                 }
-                Ok(groups) => {
+                Ok(machine) => {
                     let image = self.image.load();
-                    let decision = groups.decide(command, token, &**image, now);
+                    let decision = machine.decide(command, token, &image, now);
                     state.open.insert(token, open);
                     if self
                         .perform(shard, &mut state, decision, now, &mut out)
                         .is_err()
                         && let Some(open) = state.open.remove(&token)
                     {
-                        let error = ErrorCode::COORDINATOR_NOT_AVAILABLE;
-                        let answer = open.shape.clone().error(error);
-                        out.held.push(Held::Answer(open, answer));
+                        out.refused(open, ErrorCode::COORDINATOR_NOT_AVAILABLE);
                     }
                     self.timers_of(shard, &mut state, now, &mut out);
                 }
@@ -213,36 +230,23 @@ impl Node {
         self.send_out(shard, out, now);
     }
 
-    /// What a commit is about, as far as bounded topics are concerned.
-    fn bounded_commits(&self, command: &GroupCommand) -> Vec<TopicPartition> {
-        match command {
-            GroupCommand::Commit { offsets, .. } if self.has_bounded_topics() => {
-                offsets.iter().map(|(at, _)| at.clone()).collect()
-            }
-            GroupCommand::DeleteOffsets { partitions, .. } if self.has_bounded_topics() => {
-                partitions.clone()
-            }
-            _ => Vec::new(),
-        }
-    }
-
     /// Performs a decision: soft changes, then the records, applied as they are appended; answers go out or are held.
-    fn perform(
+    fn perform<C: Coordinator>(
         &self,
-        shard: &Shard,
-        state: &mut ShardState,
-        decision: Decision,
+        shard: &Shard<C>,
+        state: &mut ShardState<C>,
+        decision: DecisionOf<C>,
         now: Now,
-        out: &mut Outbox,
+        out: &mut Outbox<C>,
     ) -> Result<(), Refused> {
-        let Stage::Ready(groups) = &mut state.stage else {
+        let Stage::Ready(machine) = &mut state.stage else {
             return Err(Refused);
         };
         if !decision.records.is_empty() && !self.takes_own(&shard.partition) {
             return Err(Refused);
         }
         for soft in decision.soft {
-            groups.soft(soft);
+            machine.soft(soft);
         }
         let mut until = Offset::ZERO;
         if !decision.records.is_empty() {
@@ -254,7 +258,7 @@ impl Node {
                 Ok(appended) => {
                     let mut at = appended.first;
                     for record in &decision.records {
-                        groups.apply(&record.key, record.value.as_deref(), at, now);
+                        machine.apply(&record.key, record.value.as_deref(), at, now);
                         at = at + 1;
                     }
                     until = appended.next;
@@ -274,11 +278,20 @@ impl Node {
                 state.hold(at, Held::Answer(open, answer.body), out);
             }
         }
+        for effect in decision.effects {
+            state.hold(effect.after.max(until), Held::Effect(effect.body), out);
+        }
         Ok(())
     }
 
     /// What time brings, and when it brings more.
-    fn timers_of(&self, shard: &Shard, state: &mut ShardState, now: Now, out: &mut Outbox) {
+    fn timers_of<C: Coordinator>(
+        &self,
+        shard: &Shard<C>,
+        state: &mut ShardState<C>,
+        now: Now,
+        out: &mut Outbox<C>,
+    ) {
         let patience = self.settings.groups.min_session_timeout / 3;
         let lagging = state
             .in_flight
@@ -286,38 +299,40 @@ impl Node {
             .is_some_and(|(_, since)| *since + patience < now.mono);
         let image = self.image.load();
         for _ in 0..ROUNDS {
-            let Stage::Ready(groups) = &mut state.stage else {
+            let Stage::Ready(machine) = &mut state.stage else {
                 return;
             };
             if lagging {
                 // Members may well have tried: nobody is expired for what the disk is slow at.
-                groups.hold_sessions(now.mono + patience);
+                machine.hold(now.mono + patience);
                 break;
             }
-            let decision = groups.decide_timers(&**image, now);
-            if decision.records.is_empty()
-                && decision.soft.is_empty()
-                && decision.answers.is_empty()
-            {
+            let decision = machine.decide_timers(&image, now);
+            if decision.is_empty() {
                 break;
             }
             if self.perform(shard, state, decision, now, out).is_err() {
-                if let Stage::Ready(groups) = &mut state.stage {
-                    groups.hold_sessions(now.mono + PAUSE);
+                if let Stage::Ready(machine) = &mut state.stage {
+                    machine.hold(now.mono + PAUSE);
                 }
                 return self.set_shard_timer(state, now.mono + PAUSE, out);
             }
         }
-        let Stage::Ready(groups) = &state.stage else {
+        let Stage::Ready(machine) = &state.stage else {
             return;
         };
-        if let Some(next) = groups.next_deadline() {
+        if let Some(next) = machine.next_deadline() {
             let next = next.max(now.mono + Duration::from_millis(1));
             self.set_shard_timer(state, next, out);
         }
     }
 
-    fn set_shard_timer(&self, state: &mut ShardState, at: Duration, out: &mut Outbox) {
+    fn set_shard_timer<C: Coordinator>(
+        &self,
+        state: &mut ShardState<C>,
+        at: Duration,
+        out: &mut Outbox<C>,
+    ) {
         if state.timer_at.is_none_or(|set| at < set) {
             state.timer_at = Some(at);
             out.timer = Some(at);
@@ -325,8 +340,8 @@ impl Node {
     }
 
     /// The shard's timer came due.
-    pub(crate) fn shard_timer(&self, index: i32, now: Now) {
-        let Some(shard) = self.shard(index) else {
+    pub(crate) fn shard_timer<C: Coordinator>(&self, index: i32, now: Now) {
+        let Some(shard) = self.shard::<C>(index) else {
             return;
         };
         let mut out = Outbox::default();
@@ -350,17 +365,17 @@ impl Node {
         self.send_out(&shard, out, now);
     }
 
-    fn arm_shard(&self, shard: &Shard, at: Duration, state: &mut ShardState) {
+    fn arm_shard<C: Coordinator>(&self, shard: &Shard<C>, at: Duration, state: &mut ShardState<C>) {
         state.timer_at = Some(at);
-        let (_, first) = self.timers.add(at, Timer::Shard(shard.index()));
+        let (_, first) = self.timers.add(at, C::timer(shard.index()));
         if first {
             self.host.deadline_changed();
         }
     }
 
     /// The high watermark of the shard's partition moved.
-    pub(crate) fn shard_moved(&self, index: i32, now: Now) {
-        let Some(shard) = self.shard(index) else {
+    pub(crate) fn shard_moved<C: Coordinator>(&self, index: i32, now: Now) {
+        let Some(shard) = self.shard::<C>(index) else {
             return;
         };
         let durable = shard.partition.state.lock().high_watermark();
@@ -370,13 +385,13 @@ impl Node {
     }
 
     /// Records of the shard's partition were lost: this life is over, the next one begins from the log.
-    pub(crate) fn shard_lost(&self, index: i32, now: Now) {
-        if let Some(shard) = self.shard(index) {
+    pub(crate) fn shard_lost<C: Coordinator>(&self, index: i32, now: Now) {
+        if let Some(shard) = self.shard::<C>(index) {
             self.drop_shard(&shard, true, now);
         }
     }
 
-    pub(crate) fn drop_shard(&self, shard: &Arc<Shard>, reload: bool, now: Now) {
+    pub(crate) fn drop_shard<C: Coordinator>(&self, shard: &Arc<Shard<C>>, reload: bool, now: Now) {
         let mut out = Outbox::default();
         let mut was_open = true;
         {
@@ -392,13 +407,18 @@ impl Node {
 
     /// Topics changed. After a deletion every shard must see it, loaded or not: offsets of the old topic must not meet
     /// a new one of the same name.
-    pub(crate) fn shard_topics_changed(&self, shard: &Arc<Shard>, deleted: bool, now: Now) {
+    pub(crate) fn shard_topics_changed<C: Coordinator>(
+        &self,
+        shard: &Arc<Shard<C>>,
+        deleted: bool,
+        now: Now,
+    ) {
         let mut out = Outbox::default();
         let mut cold = false;
         {
             let mut state = shard.state.lock();
-            if let Ok(groups) = state.ready() {
-                let decision = groups.decide_topics_changed(&**self.image.load(), now);
+            if let Ok(machine) = state.ready() {
+                let decision = machine.decide_topics_changed(&self.image.load(), now);
                 // Refused: the offsets stay, under the old topic's id.
                 let _refused = self.perform(shard, &mut state, decision, now, &mut out);
                 self.timers_of(shard, &mut state, now, &mut out);
@@ -415,7 +435,7 @@ impl Node {
     /// `None`: not loaded. `Some(None)`: no group of this shard has an offset there.
     pub(crate) fn shard_least_committed(
         &self,
-        shard: &Shard,
+        shard: &Shard<GroupShard>,
         partition: &Partition,
     ) -> Option<Option<Offset>> {
         let state = shard.state.lock();
@@ -426,12 +446,25 @@ impl Node {
     /// OffsetFetch: what is committed now, answered once it is durable.
     pub(crate) fn shard_offsets(
         &self,
-        shard: &Arc<Shard>,
+        shard: &Arc<Shard<GroupShard>>,
         group: &str,
         partitions: Option<&[TopicPartition]>,
         member: Option<(&str, i32)>,
         now: Now,
         reply: Reply<CommittedAnswer>,
+    ) {
+        self.shard_question(shard, now, reply, |groups| {
+            groups.offsets(group, partitions, member)
+        });
+    }
+
+    /// Looks at a shard; what was seen is answered once it is durable.
+    pub(crate) fn shard_question<C: Coordinator, T: Send + 'static>(
+        &self,
+        shard: &Arc<Shard<C>>,
+        now: Now,
+        reply: Reply<Result<T, ErrorCode>>,
+        look: impl FnOnce(&C) -> (Result<T, ErrorCode>, Offset),
     ) {
         if !self.parked.take(1) {
             return reply.send(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE));
@@ -440,14 +473,15 @@ impl Node {
         let mut cold = false;
         {
             let mut state = shard.state.lock();
-            match state.ready() {
+            match state.ready().map(look) {
                 Err(error) => {
                     cold = true;
-                    out.held.push(Held::Offsets(reply, Err(error)));
+                    let question: Question = Box::new(move |_| reply.send(Err(error)));
+                    out.questions.push((question, error));
                 }
-                Ok(groups) => {
-                    let (offsets, after) = groups.offsets(group, partitions, member);
-                    state.hold(after, Held::Offsets(reply, offsets), &mut out);
+                Ok((seen, after)) => {
+                    let answer = |durable: Result<(), _>| reply.send(durable.and(seen));
+                    state.hold(after, Held::Question(Box::new(answer)), &mut out);
                 }
             }
         }
@@ -458,11 +492,11 @@ impl Node {
     }
 
     /// A load is done: the shard's life begins.
-    pub(crate) fn shard_is_ready(
+    pub(crate) fn shard_is_ready<C: Coordinator>(
         &self,
-        shard: &Arc<Shard>,
+        shard: &Arc<Shard<C>>,
         life: u64,
-        mut groups: Box<GroupShard>,
+        mut machine: Box<C>,
         now: Now,
     ) {
         let durable = shard.partition.state.lock().high_watermark();
@@ -472,10 +506,10 @@ impl Node {
             if state.life != life {
                 return;
             }
-            groups.loaded(now);
+            machine.loaded(now);
             state.durable = state.durable.max(durable);
-            let decision = groups.decide_topics_changed(&**self.image.load(), now);
-            state.stage = Stage::Ready(groups);
+            let decision = machine.decide_topics_changed(&self.image.load(), now);
+            state.stage = Stage::Ready(machine);
             let _refused = self.perform(shard, &mut state, decision, now, &mut out);
             self.timers_of(shard, &mut state, now, &mut out);
         }
@@ -483,7 +517,12 @@ impl Node {
     }
 
     /// A load failed: it is tried again after a pause.
-    pub(crate) fn shard_load_failed(&self, shard: &Arc<Shard>, life: u64, now: Now) {
+    pub(crate) fn shard_load_failed<C: Coordinator>(
+        &self,
+        shard: &Arc<Shard<C>>,
+        life: u64,
+        now: Now,
+    ) {
         self.metrics
             .load_failures
             .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -496,23 +535,32 @@ impl Node {
     }
 
     /// Sends answers, runs writes, sets timers; the shard's lock is free.
-    fn send_out(&self, shard: &Arc<Shard>, out: Outbox, now: Now) {
+    fn send_out<C: Coordinator>(&self, shard: &Arc<Shard<C>>, out: Outbox<C>, now: Now) {
         if let Some(at) = out.timer {
-            let (_, first) = self.timers.add(at, Timer::Shard(shard.index()));
+            let (_, first) = self.timers.add(at, C::timer(shard.index()));
             if first {
                 self.host.deadline_changed();
             }
         }
         let mut commits = Vec::new();
+        let mut effects = Vec::new();
         for held in out.held {
-            self.parked.give(1);
             match held {
                 Held::Answer(open, answer) => {
+                    self.parked.give(1);
                     commits.extend(open.commits);
                     open.reply.send(answer);
                 }
-                Held::Offsets(reply, offsets) => reply.send(offsets),
+                Held::Question(question) => {
+                    self.parked.give(1);
+                    question(Ok(()));
+                }
+                Held::Effect(effect) => effects.push(effect),
             }
+        }
+        for (question, error) in out.questions {
+            self.parked.give(1);
+            question(Err(error));
         }
         self.settle(&shard.partition, out.owed, now);
         for at in commits {
@@ -524,6 +572,9 @@ impl Node {
         }
         if out.lost {
             self.load_shard(shard, now);
+        }
+        for effect in effects {
+            C::perform(self, shard, effect, now);
         }
     }
 }
