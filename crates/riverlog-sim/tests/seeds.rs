@@ -29,6 +29,11 @@ fn small_groups_filled_the_write_ahead_log_and_nobody_made_room() {
 }
 
 #[test]
+fn a_deleted_batch_that_a_power_cut_took_was_forgotten_when_a_later_one_survived() {
+    holds(765);
+}
+
+#[test]
 fn a_seed_gives_one_run() {
     assert_eq!(run(3, false).trace, run(3, false).trace);
 }

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::facts::{BatchInfo, Facts};
 use super::index::MAX_ENTRIES;
 use super::load::Loaded;
-use super::producers::Seen;
+use super::producers::{Seen, Undo};
 use super::queue::{Queued, QueuedBatch};
 use super::segment::Segment;
 use super::{AppendAs, AppendError, Appended, Log, LogSettings};
@@ -180,10 +180,10 @@ impl Log {
                 log.push_segment(Arc::new(segment));
             }
             let seen = now_ms.map_or(Seen::Unknown(header.max_timestamp), Seen::At);
-            let undo = match self.opening {
+            let undo = match self.opening && header.base_offset < log.producers_since {
                 false => log.producers.apply(header, seen),
-                // A snapshot may know of it already.
-                true => log.producers.apply_if_newer(header),
+                // The snapshot knows of it.
+                true => Undo::Nothing,
             };
             if log.epochs.on_batch(header.leader_epoch, header.base_offset) {
                 log.epochs_dirty = true;

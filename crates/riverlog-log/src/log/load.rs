@@ -51,8 +51,6 @@ pub(super) struct Loaded {
     /// The last segment's file goes on beyond its facts.
     pub(super) needs_cut: bool,
     pub(super) folder_made: bool,
-    /// Records before the start are missing in the segments, so that these don't tell all of their producers.
-    pub(super) missing_before_start: bool,
     /// Entries of the folder (and of those above) that a power cut could take.
     pub(super) folder_unsynced: bool,
     /// The life that the upkeep which is out belongs to.
@@ -81,7 +79,6 @@ impl Loaded {
             make: None,
             needs_cut: false,
             folder_made: false,
-            missing_before_start: false,
             folder_unsynced: false,
             upkeep_out: None,
             gate: Arc::default(),
@@ -158,7 +155,6 @@ pub(super) fn load(volume: &Volume, rules: LoadRules) -> Result<Loaded, DiskErro
         segments: Vec::new(),
         needs_cut: false,
         hole_at_end: false,
-        missing_before_start: false,
         empty_of_producers: None,
     };
     let mut doomed = Vec::new();
@@ -166,8 +162,7 @@ pub(super) fn load(volume: &Volume, rules: LoadRules) -> Result<Loaded, DiskErro
         // Nothing leads from the start to them: what lay between was never durable.
         Some(first) if *first > reach => std::mem::swap(&mut bases, &mut doomed),
         Some(first) if *first > rules.start => loader.lose_until(*first),
-        // Retention, or a power cut.
-        Some(first) if *first > rules.trusted => loader.missing_before_start = true,
+        // Gone by retention, or by a power cut.
         _ => {}
     }
     for (i, base) in bases.iter().enumerate() {
@@ -178,7 +173,6 @@ pub(super) fn load(volume: &Volume, rules: LoadRules) -> Result<Loaded, DiskErro
         }
     }
     loader.close_hole();
-    out.missing_before_start = loader.missing_before_start;
     let (needs_cut, empty_of_producers) = (loader.needs_cut, loader.empty_of_producers);
     out.epochs_dirty = loader.epochs != checkpoint;
     out.epochs = loader.epochs;
@@ -212,7 +206,6 @@ struct Loader<'a> {
     needs_cut: bool,
     /// The last segment ends before the log does.
     hole_at_end: bool,
-    missing_before_start: bool,
     /// Up to where no producer was known.
     empty_of_producers: Option<Offset>,
 }
@@ -263,7 +256,6 @@ impl Loader<'_> {
             // What is missing lies before the start.
             Some(next) if next <= self.rules.start => {
                 state.facts.next = next;
-                self.missing_before_start = true;
                 true
             }
             // Something durable is missing: readers must be told, and no offset is given twice.
@@ -520,7 +512,7 @@ pub(super) fn load_producers(
         log.producers_since = from;
     }
     let all = Offset(i64::MAX);
-    replay(volume, &log.segments, from..all, &mut producers)?;
+    replay(volume, &log.segments, from..all, &[], &mut producers)?;
     Ok(producers)
 }
 
@@ -540,18 +532,29 @@ pub(super) fn producers_at(
         Some(entries) => (restore(&entries), older.unwrap_or_default()),
         None => (Producers::default(), Offset(0)),
     };
-    replay(volume, segments, from..at, &mut producers)?;
+    replay(volume, segments, from..at, &[], &mut producers)?;
     Ok(producers)
 }
 
-/// Applies the batches that begin in `range`.
-fn replay(
+/// Applies the batches that begin in `range`: those of `segments`, and in their places those of `gone`, which are not in them
+/// any more and in order.
+pub(super) fn replay(
     volume: &Volume,
     segments: &[Arc<Segment>],
     range: Range<Offset>,
+    gone: &[BatchHeader],
     producers: &mut Producers,
 ) -> Result<(), DiskError> {
     let from = range.start;
+    let mut gone = gone.iter().peekable();
+    let mut apply = |producers: &mut Producers, h: &BatchHeader| {
+        if range.contains(&h.base_offset) {
+            while let Some(earlier) = gone.next_if(|g| g.base_offset < h.base_offset) {
+                producers.apply(earlier, Seen::Unknown(earlier.max_timestamp));
+            }
+            producers.apply(h, Seen::Unknown(h.max_timestamp));
+        }
+    };
     for segment in segments {
         let facts = segment.facts();
         if facts.next <= from || facts.is_empty() || segment.base >= range.end {
@@ -568,17 +571,16 @@ fn replay(
             if std::mem::take(&mut first) && h.base_offset <= from {
                 believed = true;
             }
-            if believed && range.contains(&h.base_offset) {
-                producers.apply(h, Seen::Unknown(h.max_timestamp));
+            if believed {
+                apply(producers, h);
             }
         })?;
         if !believed {
-            walk_headers(segment, file, 0, segment.base, |h| {
-                if range.contains(&h.base_offset) {
-                    producers.apply(h, Seen::Unknown(h.max_timestamp));
-                }
-            })?;
+            walk_headers(segment, file, 0, segment.base, |h| apply(producers, h))?;
         }
+    }
+    for h in gone {
+        producers.apply(h, Seen::Unknown(h.max_timestamp));
     }
     Ok(())
 }

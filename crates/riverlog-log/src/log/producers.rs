@@ -216,16 +216,6 @@ impl Producers {
         }
     }
 
-    /// [`Producers::apply`], unless a batch at that offset or later is known.
-    pub(super) fn apply_if_newer(&mut self, batch: &BatchHeader) -> Undo {
-        let known = self.map.get(&batch.producer_id);
-        let newest = known.and_then(|p| Some(p.window.last()?.last_offset));
-        if newest.is_none_or(|newest| newest < batch.base_offset) {
-            return self.apply(batch, Seen::Unknown(batch.max_timestamp));
-        }
-        Undo::Nothing
-    }
-
     /// Takes back the newest batch that is not taken back yet.
     pub(super) fn undo(&mut self, undo: &Undo) {
         match undo {

@@ -12,7 +12,8 @@ use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::batch::{BatchHeader, batches};
 use riverlog_wire::{LeaderEpoch, Offset};
 
-use super::load::{LoadRules, load, producers_at, snapshot_path};
+use super::load::{LoadRules, load, producers_at, replay, snapshot_path};
+use super::producers::Producers;
 use super::segment::{Segment, disk_error};
 use super::snapshot::encode_snapshot;
 use super::upkeep::replace;
@@ -142,14 +143,14 @@ impl Log {
         self.size_bytes = loaded.written_bytes();
         self.loaded = OnceLock::from(Box::new(loaded));
 
-        let mut skipped: Vec<BatchHeader> = Vec::new();
+        let mut deleted: Vec<BatchHeader> = Vec::new();
         for (lsn, entry) in net(entries) {
             match entry {
                 WalEntry::Append { base, batches, .. } => {
-                    self.redo_append(base, batches, &mut skipped)?;
+                    self.redo_append(base, batches, &mut deleted)?;
                 }
                 WalEntry::Truncate { to, .. } => {
-                    self.redo_truncate(to, &skipped)?;
+                    self.redo_truncate(to)?;
                     self.cut = Some(None);
                     self.cut_lsn = Some(lsn);
                 }
@@ -163,7 +164,7 @@ impl Log {
         if self.end < self.start {
             self.skip_to(self.start)?;
         }
-        self.keep_skipped(&skipped)?;
+        self.tell_of_deleted(deleted)?;
         self.last_epoch = self.loaded_mut()?.epochs.last();
         // Batches that were acknowledged and whose entries have been released are in synced segments; but which those
         // are, the mark may not say yet.
@@ -187,7 +188,7 @@ impl Log {
         &mut self,
         base: Offset,
         mut rest: Bytes,
-        skipped: &mut Vec<BatchHeader>,
+        deleted: &mut Vec<BatchHeader>,
     ) -> Result<(), DiskError> {
         let mut at = base;
         while !rest.is_empty() && at < self.end {
@@ -203,8 +204,11 @@ impl Log {
             };
             let missing = !BatchHeader::parse(&there).is_ok_and(|h| h.base_offset <= at);
             if missing && header.next_offset() <= self.start {
-                // Deleted meanwhile, and gone from the segments.
-                self.skip_deleted(&header, skipped)?;
+                // Deleted meanwhile, and gone from the segments. It may be all that is known of its producer, unless another
+                // batch took its place.
+                if header.leader_epoch >= self.loaded_mut()?.epochs.epoch_at(header.base_offset) {
+                    deleted.push(header);
+                }
                 at = header.next_offset();
                 let _ = rest.split_to(header.size().min(rest.len()));
                 continue;
@@ -212,7 +216,7 @@ impl Log {
             if self.is_newer(&there, &rest) {
                 return Ok(());
             }
-            self.cut_again(at, skipped)?;
+            self.cut_segments(at)?;
             break;
         }
         // Entries from between were released when their segments were synced, and those were removed when the start moved.
@@ -236,24 +240,37 @@ impl Log {
         Ok(())
     }
 
-    /// Makes a snapshot of what only the write-ahead log says of producers: its entries go, and the segments don't have
-    /// their batches.
-    fn keep_skipped(&mut self, skipped: &[BatchHeader]) -> Result<(), DiskError> {
-        let Some(at) = skipped.iter().map(BatchHeader::next_offset).max() else {
-            return Ok(());
-        };
+    /// Adds what only the write-ahead log says of producers, of records before the start that the segments don't have, and makes
+    /// a snapshot of it: these entries go.
+    fn tell_of_deleted(&mut self, mut deleted: Vec<BatchHeader>) -> Result<(), DiskError> {
         let volume = self.volume.clone();
         let log = self.loaded_mut()?;
-        let older = log.snapshots.range(..=at).next_back().copied();
-        let mut producers = producers_at(&volume, &log.dir, &log.segments, older, at)?;
-        let from = older.unwrap_or_default();
-        for header in skipped.iter().filter(|h| h.base_offset >= from) {
-            producers.apply_if_newer(header);
-        }
+        let from = log.producers_since;
+        deleted.retain(|h| h.base_offset >= from);
+        let Some(at) = deleted.iter().map(BatchHeader::next_offset).max() else {
+            return Ok(());
+        };
+        // The segments may have later batches of the same producer: all of them in order, from the beginning.
+        deleted.sort_by_key(|h| h.base_offset);
+        let mut producers = match log.snapshots.contains(&from) {
+            true => producers_at(&volume, &log.dir, &[], Some(from), from)?,
+            false => Producers::default(),
+        };
+        replay(&volume, &log.segments, from..at, &deleted, &mut producers)?;
         let path = snapshot_path(&log.dir, at);
-        replace(&volume, &path, &encode_snapshot(&producers))?;
-        log.snapshots.insert(at);
-        log.folder_unsynced = true;
+        match replace(&volume, &path, &encode_snapshot(&producers)) {
+            Ok(()) => {
+                log.snapshots.insert(at);
+                log.folder_unsynced = true;
+            }
+            // The entries stay until the next snapshot, of all of it.
+            Err(error) if error.is_full() => {}
+            Err(error) => return Err(error),
+        }
+        let all = Offset(i64::MAX);
+        replay(&volume, &log.segments, at..all, &[], &mut producers)?;
+        log.producers = producers;
+        log.producers_since = at;
         Ok(())
     }
 
@@ -276,42 +293,10 @@ impl Log {
         Ok(())
     }
 
-    /// A batch that the segments don't have any more may be all that is known of its producer.
-    fn skip_deleted(
-        &mut self,
-        header: &BatchHeader,
-        skipped: &mut Vec<BatchHeader>,
-    ) -> Result<(), DiskError> {
-        let log = self.loaded_mut()?;
-        if header.leader_epoch < log.epochs.epoch_at(header.base_offset) {
-            // Another batch took its place.
-            return Ok(());
-        }
-        if header.base_offset >= log.producers_since {
-            log.producers.apply_if_newer(header);
-        }
-        if log.missing_before_start {
-            skipped.push(*header);
-        }
-        Ok(())
-    }
-
-    fn redo_truncate(&mut self, to: Offset, skipped: &[BatchHeader]) -> Result<(), DiskError> {
+    fn redo_truncate(&mut self, to: Offset) -> Result<(), DiskError> {
         // What is before the start, and when it was cut, is of no interest; what came later is.
         if to >= self.start && to < self.end {
-            self.cut_again(to, skipped)?;
-        }
-        Ok(())
-    }
-
-    /// A cut; producer state is what segments and snapshots say, and what is in neither.
-    fn cut_again(&mut self, to: Offset, skipped: &[BatchHeader]) -> Result<(), DiskError> {
-        self.cut_segments(to)?;
-        let log = self.loaded_mut()?;
-        let from = log.producers_since;
-        let told = |h: &&BatchHeader| h.base_offset >= from && h.next_offset() <= to;
-        for header in skipped.iter().filter(told) {
-            log.producers.apply_if_newer(header);
+            self.cut_segments(to)?;
         }
         Ok(())
     }

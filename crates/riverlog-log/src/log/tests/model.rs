@@ -49,6 +49,11 @@ impl std::fmt::Debug for Known {
     }
 }
 
+/// Last sequence and last offset of the batches that are remembered of a producer.
+type Window = Vec<(i32, i64)>;
+/// Id, epoch and window.
+type Producer = (i64, i16, Window);
+
 /// What the log should hold.
 #[derive(Default)]
 struct Model {
@@ -74,19 +79,24 @@ impl Model {
     fn end(&self) -> i64 {
         self.log.last().map_or(0, |b| b.next).max(self.anew)
     }
-    /// Producers as a replay of everything gives them: id, epoch, last sequence.
-    fn producers(&self) -> Vec<(i64, i16, i32)> {
-        let mut out = BTreeMap::new();
+    /// Producers as a replay of everything gives them.
+    fn producers(&self) -> Vec<Producer> {
+        let mut out: BTreeMap<i64, (i16, Window)> = BTreeMap::new();
         for known in &self.log {
             let header = Batch::parse(&known.bytes).unwrap().header;
             if header.producer_id >= ProducerId(0) {
-                out.insert(
-                    header.producer_id.0,
-                    (header.producer_epoch.0, header.last_sequence().0),
-                );
+                let (epoch, window) = out.entry(header.producer_id.0).or_default();
+                if *epoch != header.producer_epoch.0 {
+                    *epoch = header.producer_epoch.0;
+                    window.clear();
+                }
+                window.push((header.last_sequence().0, header.last_offset().0));
+                if window.len() > 5 {
+                    window.remove(0);
+                }
             }
         }
-        out.into_iter().map(|(id, (e, s))| (id, e, s)).collect()
+        out.into_iter().map(|(id, (e, w))| (id, e, w)).collect()
     }
     fn cut(&mut self, to: i64) {
         while self.log.last().is_some_and(|b| b.next > to) {
@@ -96,7 +106,8 @@ impl Model {
     }
     fn resume_sequences(&mut self) {
         self.sequences.clear();
-        for (id, epoch, last) in self.producers() {
+        for (id, epoch, window) in self.producers() {
+            let last = window.last().map_or(-1, |(sequence, _)| *sequence);
             self.sequences.insert(id, (epoch, Sequence(last).plus(1).0));
         }
     }
@@ -502,11 +513,12 @@ impl Run {
         if model.forgotten {
             self.learn_producers();
         } else {
-            let found: Vec<(i64, i16, i32)> = self
-                .log()
-                .producers()
-                .iter()
-                .map(|p| (p.id.0, p.epoch.0, p.last_sequence.0))
+            let found: Vec<Producer> = (self.log().loaded().unwrap().producers.iter())
+                .map(|(id, producer)| {
+                    let window = producer.window.iter();
+                    let window = window.map(|b| (b.last_sequence.0, b.last_offset.0));
+                    (id.0, producer.epoch.0, window.collect())
+                })
                 .collect();
             assert_eq!(found, self.model.producers());
         }

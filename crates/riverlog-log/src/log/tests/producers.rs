@@ -7,8 +7,9 @@ use riverlog_wire::compression::Compression;
 use riverlog_wire::{Offset, ProducerEpoch, ProducerId, Sequence};
 
 use super::support::*;
-use crate::disk::MemoryDisk;
+use crate::disk::{CrashDisk, MemoryDisk};
 use crate::log::{AppendAs, AppendError, Log, LogSettings};
+use crate::{Disk, OpenMode};
 
 fn log() -> (Arc<crate::Volume>, Log) {
     open(Arc::new(MemoryDisk::new()), small())
@@ -153,6 +154,36 @@ fn the_state_is_kept_though_the_records_are_gone() {
         expected(append(&mut log, from_producer(1, 0, 9, 1))),
         (9, 4)
     );
+}
+
+#[test]
+fn a_deleted_batch_that_a_power_cut_took_was_forgotten_when_a_later_one_survived() {
+    let disk = CrashDisk::new(1);
+    let (volume, mut log) = open(Arc::new(disk.clone()), small());
+    for i in 0..5 {
+        put(&volume, &mut log, from_producer(1, 0, i, 1));
+        for at in 0..4 {
+            put(&volume, &mut log, batch(1, at, "x"));
+        }
+    }
+    assert!(log.loaded().unwrap().segments[1].base > Offset(5));
+    let end = log.log_end_offset();
+    log.delete_records(end).unwrap();
+    flush(&volume, &mut log);
+    drop((volume, log));
+    // The second batch lies in the tail of the first segment, which was never synced; later segments happen to be there.
+    let disk = disk.kill();
+    let path = format!("{}/{:020}.log", KEY.folder(), 0);
+    let file = disk.open(&path, OpenMode::Write).unwrap();
+    file.set_len(200).unwrap();
+    for _ in 0..2 {
+        let (volume, mut log) = open(Arc::new(disk.clone()), small());
+        for i in 0..5 {
+            let again = append(&mut log, from_producer(1, 0, i, 1)).unwrap();
+            assert!(again.duplicate, "batch {i}");
+        }
+        close(volume, log);
+    }
 }
 
 #[test]
