@@ -34,6 +34,11 @@ fn a_deleted_batch_that_a_power_cut_took_was_forgotten_when_a_later_one_survived
 }
 
 #[test]
+fn a_batch_that_was_taken_back_made_a_restarted_log_doubt_what_came_before_it() {
+    holds(78);
+}
+
+#[test]
 fn a_seed_gives_one_run() {
     assert_eq!(run(3, false).trace, run(3, false).trace);
 }

@@ -363,7 +363,7 @@ impl Log {
                 self.failed = Some(failure.error.clone());
             } else if let Some(sync) = done.sync.filter(|_| done.durable)
                 && done.life == log.gate.life()
-                && self.cut.is_none()
+                && (self.cut.is_none() || self.opening)
             {
                 // Recovery would find it all, from where it begins now.
                 self.wal_synced = self.wal_synced.max(sync.to);
@@ -384,6 +384,11 @@ impl Log {
         }
         log.snapshots.extend(sync.snapshot.map(|(at, _)| at));
         self.segments_synced = self.segments_synced.max(sync.to);
+        if self.opening {
+            // Recovery finds all of this once more, with its cuts: from segments that were synced, and from the entries behind
+            // each cut.
+            self.wal_synced = self.wal_synced.max(sync.to);
+        }
         self.tell_volume(sync.lsn);
         self.end_cut();
         Ok(())

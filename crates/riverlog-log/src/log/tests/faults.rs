@@ -6,7 +6,7 @@ use std::sync::Arc;
 use riverlog_wire::Offset;
 
 use super::support::*;
-use crate::disk::{CrashDisk, FaultOn, Times};
+use crate::disk::{CrashDisk, FaultOn, Survivors, Times};
 use crate::log::{AppendError, LogSettings};
 
 fn is_segment(path: &str) -> bool {
@@ -49,6 +49,39 @@ fn a_full_disk_refuses_what_was_queued_and_takes_more_when_there_is_room() {
         let (_volume, mut log) = open(Arc::new(disk.kill()), settings);
         assert_eq!(read_all(&mut log, 0).unwrap(), [(0, 2), (2, 2)]);
         assert_eq!(log.log_end_offset(), Offset(4));
+    }
+}
+
+#[test]
+fn a_batch_that_was_taken_back_made_a_restarted_log_doubt_what_came_before_it() {
+    for power_cut in [false, true] {
+        let disk = CrashDisk::new(1);
+        let (volume, mut log) = open(Arc::new(disk.clone()), small());
+        put(&volume, &mut log, batch(2, 1, "kept"));
+        // The write-ahead log doesn't stand in for it any more; no checkpoint has said so.
+        sync(&mut log).unwrap();
+        disk.fail(
+            FaultOn::Write,
+            Times::Once,
+            io::ErrorKind::StorageFull,
+            is_segment,
+        );
+        append(&mut log, batch(1, 2, "no room")).unwrap();
+        flush(&volume, &mut log);
+        write(&mut log).unwrap_err();
+        flush(&volume, &mut log);
+        assert_eq!(log.synced(), Offset(2));
+        drop((volume, log));
+        let mut disk = disk;
+        for life in 0..3 {
+            disk = match power_cut {
+                true => disk.crash_with(1, Survivors::Nothing),
+                false => disk.kill(),
+            };
+            let (_volume, mut log) = open(Arc::new(disk.clone()), small());
+            assert_eq!((log.synced(), log.log_end_offset()), (Offset(2), Offset(2)));
+            assert_eq!(read_all(&mut log, 0).unwrap(), [(0, 2)], "life {life}");
+        }
     }
 }
 
