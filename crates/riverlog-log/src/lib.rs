@@ -19,8 +19,9 @@ mod wal;
 pub use disk::{Disk, DiskFile, OpenMode};
 pub use log::format;
 pub use log::{
-    AppendAs, AppendError, Appended, EpochEnd, Log, LogSettings, OffsetAt, ProducerSummary, Read,
-    ReadError, ReadPlan, Slice, Slices, TimePlan, Upkeep, UpkeepDone, Write, Written,
+    AbortedTransaction, AppendAs, AppendError, Appended, EpochEnd, Log, LogSettings, Marker,
+    OffsetAt, ProducerSummary, Read, ReadError, ReadPlan, Slice, Slices, TimePlan, Upkeep,
+    UpkeepDone, Write, Written,
 };
 pub use volume::{Flush, FlushDone, LogKey, OpenError, Synced, Volume, VolumeSettings};
 

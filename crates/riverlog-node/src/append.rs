@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use riverlog_core::Now;
-use riverlog_log::{AppendAs, AppendError, Appended, Write};
+use riverlog_log::{AppendAs, AppendError, Appended, Log, Write};
 use riverlog_mutants::Mutant;
-use riverlog_wire::ErrorCode;
 use riverlog_wire::batch::BatchHeader;
+use riverlog_wire::{ErrorCode, Offset};
 
 use crate::admit::admit;
 use crate::command::{AppendAnswer, AppendCommand, AppendFailure, Reply};
@@ -26,11 +26,20 @@ pub(crate) struct Ack {
     bytes: usize,
 }
 
+impl Ack {
+    /// One that counts nothing in the budget.
+    pub(crate) fn free(reply: Reply<Result<AppendAnswer, AppendFailure>>) -> Ack {
+        Ack { reply, bytes: 0 }
+    }
+}
+
 /// An admitted batch on its way into the log.
 pub(crate) struct Appending {
     pub(crate) batch: Vec<u8>,
     pub(crate) header: BatchHeader,
     pub(crate) acks: i16,
+    /// It may begin a transaction, see [`Node::append_transactional`].
+    pub(crate) verified: Option<Offset>,
     pub(crate) deadline: Duration,
     /// While it waits for room in a bounded partition.
     pub(crate) blocked_until: Duration,
@@ -48,9 +57,11 @@ impl Node {
         &self,
         partition: &Arc<Partition>,
         command: AppendCommand,
+        verified: Option<Offset>,
         now: Now,
         reply: Reply<Result<AppendAnswer, AppendFailure>>,
     ) {
+        self.saw(now);
         let bytes = command.batch.len();
         self.metrics.append_requests.fetch_add(1, Ordering::Relaxed);
         if !self.append_bytes.take(bytes) {
@@ -77,6 +88,7 @@ impl Node {
             batch,
             header,
             acks: command.acks,
+            verified,
             deadline: now.mono.saturating_add(command.timeout),
             blocked_until: Duration::ZERO,
             ack,
@@ -251,25 +263,7 @@ impl State {
         now: Now,
         owed: &mut Owed,
     ) -> Option<Appending> {
-        let Some(log) = &self.log else {
-            owed.acks
-                .push((appending.ack, Err(AppendFailure::deleted())));
-            return None;
-        };
-        if let Some(error) = log.failed() {
-            let failure = AppendFailure::lost(error);
-            owed.acks.push((appending.ack, Err(failure)));
-            return None;
-        }
-        if appending.acks == -1 && self.leader.isr_len() < self.min_isr {
-            let failure = AppendFailure::new(
-                ErrorCode::NOT_ENOUGH_REPLICAS,
-                format!(
-                    "{} replicas are in sync, min.insync.replicas asks for {}; the batch was not stored",
-                    self.leader.isr_len(),
-                    self.min_isr
-                ),
-            );
+        if let Err(failure) = self.may_append(appending.acks) {
             owed.acks.push((appending.ack, Err(failure)));
             return None;
         }
@@ -280,43 +274,85 @@ impl State {
             batch,
             header,
             acks,
+            verified,
             deadline,
             ack,
             ..
         } = appending;
         let bytes = batch.len();
         let log = self.log.as_mut()?;
-        let how = AppendAs::Leader {
-            epoch: self.leader.epoch,
-            now_ms: now.wall_ms,
+        let (epoch, now_ms) = (self.leader.epoch, now.wall_ms);
+        let how = match verified {
+            None => AppendAs::Leader { epoch, now_ms },
+            Some(verified) => AppendAs::Transaction {
+                epoch,
+                now_ms,
+                verified,
+            },
         };
         match log.append(batch, how) {
             Err(error) => owed.acks.push((ack, Err(append_failure(&error)))),
             Ok(appended) => {
-                let answer = AppendAnswer {
-                    base_offset: appended.first,
-                    log_append_time_ms: appended.log_append_time_ms.unwrap_or(-1),
-                    log_start_offset: log.log_start_offset(),
-                    duplicate: appended.duplicate,
-                };
-                if !appended.duplicate {
-                    owed.flush |= self.sync;
-                    owed.dirty |= !std::mem::replace(&mut self.upkeep.dirty, true);
-                    owed.warm |= !std::mem::replace(&mut self.upkeep.warm, true);
-                    self.upkeep.used = true;
-                    self.upkeep.producers |= header.producer_id.0 >= 0;
-                    if let Some(bound) = &mut self.bound {
-                        bound.appended(appended.first, appended.next, bytes);
-                    }
-                }
-                self.park(acks, appended, answer, deadline, ack, owed);
-                // A write that is already owed covers nothing of this batch; the writer will come back for it.
-                if owed.write.is_none() {
-                    owed.write = self.take_write();
-                }
+                let numbered = header.producer_id.0 >= 0;
+                self.appended(appended, bytes, numbered, acks, deadline, ack, owed);
             }
         }
         None
+    }
+
+    /// Whether the partition takes anything now.
+    pub(crate) fn may_append(&self, acks: i16) -> Result<(), AppendFailure> {
+        let log = self.log.as_ref().ok_or_else(AppendFailure::deleted)?;
+        if let Some(error) = log.failed() {
+            return Err(AppendFailure::lost(error));
+        }
+        if acks == -1 && self.leader.isr_len() < self.min_isr {
+            return Err(AppendFailure::new(
+                ErrorCode::NOT_ENOUGH_REPLICAS,
+                format!(
+                    "{} replicas are in sync, min.insync.replicas asks for {}; the batch was not stored",
+                    self.leader.isr_len(),
+                    self.min_isr
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The log has taken a batch of `bytes`: notes what that brings, and answers when the rule of `acks` is met.
+    #[expect(clippy::too_many_arguments, reason = "what is known of one append")]
+    pub(crate) fn appended(
+        &mut self,
+        appended: Appended,
+        bytes: usize,
+        numbered: bool,
+        acks: i16,
+        deadline: Duration,
+        ack: Ack,
+        owed: &mut Owed,
+    ) {
+        let start = self.log.as_ref().map(Log::log_start_offset);
+        let answer = AppendAnswer {
+            base_offset: appended.first,
+            log_append_time_ms: appended.log_append_time_ms.unwrap_or(-1),
+            log_start_offset: start.unwrap_or(Offset(-1)),
+            duplicate: appended.duplicate,
+        };
+        if !appended.duplicate {
+            owed.flush |= self.sync;
+            owed.dirty |= !std::mem::replace(&mut self.upkeep.dirty, true);
+            owed.warm |= !std::mem::replace(&mut self.upkeep.warm, true);
+            self.upkeep.used = true;
+            self.upkeep.producers |= numbered;
+            if let Some(bound) = &mut self.bound {
+                bound.appended(appended.first, appended.next, bytes);
+            }
+        }
+        self.park(acks, appended, answer, deadline, ack, owed);
+        // A write that is already owed covers nothing of this batch; the writer will come back for it.
+        if owed.write.is_none() {
+            owed.write = self.take_write();
+        }
     }
 
     /// Answers now, or when the rule of `acks` is met.

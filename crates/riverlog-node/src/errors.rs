@@ -52,6 +52,8 @@ pub(crate) fn append_failure(error: &AppendError) -> AppendFailure {
     let code = match error {
         AppendError::OutOfOrderSequence { .. } => ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
         AppendError::FencedProducer { .. } => ErrorCode::INVALID_PRODUCER_EPOCH,
+        AppendError::FencedCoordinator { .. } => ErrorCode::TRANSACTION_COORDINATOR_FENCED,
+        AppendError::TransactionState { .. } => ErrorCode::INVALID_TXN_STATE,
         // Only followers append at offsets of someone else's choice.
         AppendError::Gap { .. } => ErrorCode::UNKNOWN_SERVER_ERROR,
         AppendError::Batch(e) => batch_code(e),

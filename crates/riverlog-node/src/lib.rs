@@ -18,6 +18,7 @@ mod flush;
 mod groups;
 pub mod harness;
 mod jobs;
+mod markers;
 mod metrics;
 mod node;
 mod offsets;
@@ -37,8 +38,9 @@ pub use command::{
     Reply,
 };
 pub use jobs::{Job, JobDone, Lane};
+pub use markers::OpenTransaction;
 pub use metrics::{Metric, MetricKind};
 pub use node::{Host, Node, PartitionRef, StartError};
 // What a door hands on, or shows, without knowing the log behind it.
-pub use riverlog_log::{ProducerSummary, Slice, Slices};
+pub use riverlog_log::{Marker, ProducerSummary, Slice, Slices};
 pub use settings::{Budgets, Entropy, NodeSettings};

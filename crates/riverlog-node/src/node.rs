@@ -212,8 +212,7 @@ impl Node {
         now: Now,
         reply: Reply<Result<AppendAnswer, AppendFailure>>,
     ) {
-        self.saw(now);
-        self.append_batch(&partition.0, command, now, reply);
+        self.append_batch(&partition.0, command, None, now, reply);
     }
     /// Reads, or parks until there is enough to read. Hot data is answered on the calling thread; cold reads are jobs.
     pub fn fetch(&self, command: FetchCommand, now: Now, reply: Reply<FetchAnswer>) {
@@ -264,8 +263,8 @@ impl Node {
         }
         description
     }
-    /// The idempotent producers that a partition knows, in order of their ids.
-    pub fn producers(&self, partition: &PartitionRef) -> Vec<ProducerSummary> {
+    /// The idempotent and transactional producers that a partition knows, in order of their ids.
+    pub fn describe_producers(&self, partition: &PartitionRef) -> Vec<ProducerSummary> {
         let state = partition.0.state.lock();
         state.log.as_ref().map_or_else(Vec::new, Log::producers)
     }
@@ -395,7 +394,7 @@ impl Node {
         }
     }
 
-    fn saw(&self, now: Now) {
+    pub(crate) fn saw(&self, now: Now) {
         let nanos = u64::try_from(now.mono.as_nanos()).unwrap_or(u64::MAX);
         self.latest.fetch_max(nanos, Ordering::Relaxed);
     }

@@ -179,7 +179,12 @@ impl State {
 
     /// Below it no transaction is open. The one place that decides it.
     pub(crate) fn last_stable_offset(&self) -> Offset {
-        self.leader.high_watermark()
+        let high_watermark = self.leader.high_watermark();
+        let unstable = self
+            .log
+            .as_ref()
+            .and_then(|log| log.first_unstable_offset(high_watermark));
+        unstable.unwrap_or(high_watermark)
     }
 
     /// The log's own position moved: answers whoever waited for it.
@@ -202,6 +207,9 @@ impl State {
             owed.acks.push((parked.ack, Ok(parked.answer)));
         }
         owed.moved = true;
+        if let Some(log) = &mut self.log {
+            log.settle_transactions(high_watermark);
+        }
         if let (Some(keep), Some(log)) = (self.retention_records, &self.log) {
             // The look at it costs an entry in the write-ahead log, so it isn't worth it for each record of many.
             let held = u64::try_from(high_watermark - log.log_start_offset()).unwrap_or(0);

@@ -13,9 +13,10 @@ use smallvec::SmallVec;
 use super::facts::{BatchInfo, Facts};
 use super::index::MAX_ENTRIES;
 use super::load::Loaded;
-use super::producers::{Seen, Undo};
+use super::producers::{Applied, Origin, Seen};
 use super::queue::{Queued, QueuedBatch};
 use super::segment::Segment;
+use super::transactions::marker_of;
 use super::{AppendAs, AppendError, Appended, Log, LogSettings};
 use crate::wal::WalEntry;
 
@@ -31,22 +32,59 @@ impl Log {
         self.loaded_mut()?;
         self.follow_sync_setting();
         match how {
-            AppendAs::Leader { epoch, now_ms } => self.append_leader(batches, epoch, now_ms),
+            AppendAs::Leader { epoch, now_ms } => {
+                let origin = Origin {
+                    sequenced: true,
+                    verified: None,
+                };
+                self.append_leader(batches, epoch, now_ms, origin)
+            }
+            AppendAs::Transaction {
+                epoch,
+                now_ms,
+                verified,
+            } => {
+                let origin = Origin {
+                    sequenced: true,
+                    verified: Some(verified),
+                };
+                self.append_leader(batches, epoch, now_ms, origin)
+            }
+            AppendAs::Coordinator {
+                epoch,
+                now_ms,
+                verified,
+            } => {
+                let origin = Origin {
+                    sequenced: false,
+                    verified: Some(verified),
+                };
+                self.append_leader(batches, epoch, now_ms, origin)
+            }
             AppendAs::Follower => self.append_follower(batches),
         }
     }
 
     fn append_leader(
         &mut self,
-        mut bytes: Vec<u8>,
+        bytes: Vec<u8>,
         epoch: LeaderEpoch,
         now_ms: i64,
+        origin: Origin,
     ) -> Result<Appended, AppendError> {
         let stamp = self.settings.log_append_time;
-        let (end, log) = (self.end, self.loaded_mut()?);
+        let log = self.loaded_mut()?;
         let header = BatchHeader::parse(&bytes)?;
         one_whole_batch(&header, bytes.len())?;
-        if let Some(stored) = log.producers.check(&header)? {
+        if header.attributes.is_control() {
+            // They have a way of their own.
+            return Err(BatchError::Field {
+                field: "attributes",
+                value: i64::from(header.attributes.0),
+            }
+            .into());
+        }
+        if let Some(stored) = log.producers.check(&header, origin)? {
             sometimes(Mark::DuplicateRecognised);
             return Ok(Appended {
                 first: stored.first_offset(),
@@ -55,6 +93,18 @@ impl Log {
                 duplicate: true,
             });
         }
+        self.append_checked(bytes, epoch, now_ms)
+    }
+
+    /// A batch that belongs at the log's end.
+    pub(super) fn append_checked(
+        &mut self,
+        mut bytes: Vec<u8>,
+        epoch: LeaderEpoch,
+        now_ms: i64,
+    ) -> Result<Appended, AppendError> {
+        let stamp = self.settings.log_append_time;
+        let (end, log) = (self.end, self.loaded_mut()?);
         // A batch of an older epoch would look like one of an earlier life, and be cut at the next recovery.
         if epoch < log.epochs.last() {
             return Err(BatchError::Field {
@@ -180,10 +230,11 @@ impl Log {
                 log.push_segment(Arc::new(segment));
             }
             let seen = now_ms.map_or(Seen::Unknown(header.max_timestamp), Seen::At);
-            let undo = match self.opening && header.base_offset < log.producers_since {
-                false => log.producers.apply(header, seen),
+            let marker = marker_of(header, whole.get(at..).unwrap_or_default());
+            let applied = match self.opening && header.base_offset < log.producers_since {
+                false => log.producers.apply(header, marker, seen),
                 // The snapshot knows of it.
-                true => Undo::Nothing,
+                true => Applied::default(),
             };
             if log.epochs.on_batch(header.leader_epoch, header.base_offset) {
                 log.epochs_dirty = true;
@@ -192,7 +243,10 @@ impl Log {
             let base = log.active().base;
             log.planned
                 .add(base, &info, self.settings.index_interval_bytes);
-            batches.push(QueuedBatch { info, undo });
+            batches.push(QueuedBatch {
+                info,
+                undo: applied.undo,
+            });
             at += header.size();
             self.end = header.next_offset();
         }
@@ -209,7 +263,7 @@ impl Log {
     }
 
     /// Goes through the write-ahead log, or no longer, once that leaves no gap in what is durable.
-    fn follow_sync_setting(&mut self) {
+    pub(super) fn follow_sync_setting(&mut self) {
         if self.settings.sync == self.through_wal {
             return;
         }

@@ -5,3 +5,4 @@ pub use super::check::{CheckSeed, Summary};
 pub use super::epochs::{EpochStart, parse_epochs};
 pub use super::index::{IndexEntry, TimeEntry, parse_offset_index, parse_time_index};
 pub use super::snapshot::{SnapshotEntry, parse_snapshot};
+pub use super::transactions::parse_aborted;

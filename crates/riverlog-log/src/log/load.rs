@@ -8,13 +8,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use riverlog_mutants::{Mark, Mutant, active, sometimes};
-use riverlog_wire::batch::BatchHeader;
+use riverlog_wire::batch::{BatchHeader, EndTxnMarker};
 use riverlog_wire::{LeaderEpoch, Offset};
 
 use super::check::{BlockCrc, Summary};
 use super::epochs::{Epochs, parse_epochs};
 use super::facts::Facts;
-use super::producers::{Producers, Seen};
+use super::producers::{Producers, Told};
 use super::queue::{Gate, Queued};
 use super::scan::{Scan, ScanRules, Step, Walker, from_start, scan};
 use super::segment::{Segment, Trust, disk_error, remove_file};
@@ -314,7 +314,7 @@ impl Loader<'_> {
             }
         } else {
             let file = segment.file(self.volume)?;
-            walk_headers(&segment, file, 0, segment.base, |h| {
+            walk_headers(&segment, file, 0, segment.base, |h, _| {
                 self.epochs.on_batch(h.leader_epoch, h.base_offset);
             })?;
         }
@@ -444,20 +444,20 @@ pub(super) fn read_small(volume: &Volume, path: &str) -> Result<Option<Vec<u8>>,
     Ok(Some(bytes))
 }
 
-/// Gives every readable batch header from position `at` (where a batch of offset `from` or later begins) to the end of
-/// the segment. Damaged places are passed over.
+/// Gives every readable batch header, and what markers mark, from position `at` (where a batch of offset `from` or later
+/// begins) to the end of the segment. Damaged places are passed over.
 fn walk_headers(
     segment: &Segment,
     file: Arc<dyn DiskFile>,
     at: u64,
     from: Offset,
-    mut each: impl FnMut(&BatchHeader),
+    mut each: impl FnMut(&BatchHeader, Option<EndTxnMarker>),
 ) -> Result<(), DiskError> {
     let end = segment.facts().size;
     let mut walker = Walker::new(segment, file, at, end, from, true);
     loop {
         match walker.next()? {
-            Step::Batch { header, .. } => each(&header),
+            Step::Batch { header, at } => each(&header, walker.marker(&header, at)?),
             Step::End => return Ok(()),
             Step::Bad { .. } => {
                 if !walker.resync()? {
@@ -542,17 +542,18 @@ pub(super) fn replay(
     volume: &Volume,
     segments: &[Arc<Segment>],
     range: Range<Offset>,
-    gone: &[BatchHeader],
+    gone: &[Told],
     producers: &mut Producers,
 ) -> Result<(), DiskError> {
     let from = range.start;
     let mut gone = gone.iter().peekable();
-    let mut apply = |producers: &mut Producers, h: &BatchHeader| {
-        if range.contains(&h.base_offset) {
-            while let Some(earlier) = gone.next_if(|g| g.base_offset < h.base_offset) {
-                producers.apply(earlier, Seen::Unknown(earlier.max_timestamp));
+    let mut apply = |producers: &mut Producers, told: &Told| {
+        let at = told.header.base_offset;
+        if range.contains(&at) {
+            while let Some(earlier) = gone.next_if(|g| g.header.base_offset < at) {
+                earlier.tell(producers);
             }
-            producers.apply(h, Seen::Unknown(h.max_timestamp));
+            told.tell(producers);
         }
     };
     for segment in segments {
@@ -566,21 +567,23 @@ pub(super) fn replay(
         let file = segment.file(volume)?;
         let mut believed = start == 0;
         let mut first = true;
-        walk_headers(segment, file.clone(), start, segment.base, |h| {
+        walk_headers(segment, file.clone(), start, segment.base, |h, marker| {
             // An index that led into the middle of something shows at the first step.
             if std::mem::take(&mut first) && h.base_offset <= from {
                 believed = true;
             }
             if believed {
-                apply(producers, h);
+                apply(producers, &Told { header: *h, marker });
             }
         })?;
         if !believed {
-            walk_headers(segment, file, 0, segment.base, |h| apply(producers, h))?;
+            walk_headers(segment, file, 0, segment.base, |h, marker| {
+                apply(producers, &Told { header: *h, marker });
+            })?;
         }
     }
-    for h in gone {
-        producers.apply(h, Seen::Unknown(h.max_timestamp));
+    for told in gone {
+        told.tell(producers);
     }
     Ok(())
 }

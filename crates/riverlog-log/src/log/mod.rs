@@ -7,6 +7,7 @@
 //! | `read`, `time`, `verify` | out of memory or out of files that have been verified |
 //! | `upkeep`, `retain` | syncs, snapshots, removal of what is too old |
 //! | `truncate` | cutting the tail |
+//! | `transactions` | what is open, markers, what was aborted |
 //! | `load`, `recover`, `scan` | what the folder holds, after a clean stop and after a crash |
 //! | `segment`, `side`, `facts`, `check`, `index`, `epochs`, `producers`, `snapshot` | the parts |
 //!
@@ -32,6 +33,7 @@ mod side;
 mod snapshot;
 mod tail;
 mod time;
+mod transactions;
 mod truncate;
 mod upkeep;
 mod verify;
@@ -51,6 +53,7 @@ use load::{LoadRules, Loaded, load};
 
 pub use read::{Read, ReadPlan, Slice, Slices};
 pub use time::TimePlan;
+pub use transactions::{AbortedTransaction, Marker};
 pub use upkeep::{Upkeep, UpkeepDone};
 pub use write::{Write, Written};
 
@@ -106,6 +109,24 @@ pub enum AppendAs {
         /// Wall clock, ms since the epoch.
         now_ms: i64,
     },
+    /// As `Leader`, and the batch may begin a transaction: its coordinator was asked, and knows the partition as part of it.
+    Transaction {
+        /// The epoch to stamp.
+        epoch: LeaderEpoch,
+        /// Wall clock, ms since the epoch.
+        now_ms: i64,
+        /// The log's end when the coordinator was asked; a marker since then refuses the batch.
+        verified: Offset,
+    },
+    /// As `Transaction`, and the batch is the broker's own: its sequence means nothing.
+    Coordinator {
+        /// The epoch to stamp.
+        epoch: LeaderEpoch,
+        /// Wall clock, ms since the epoch.
+        now_ms: i64,
+        /// The log's end when the coordinator was asked; a marker since then refuses the batch.
+        verified: Offset,
+    },
     /// Offsets and epochs are kept; they must go on where the log ends.
     Follower,
 }
@@ -149,6 +170,26 @@ pub enum AppendError {
         got: ProducerEpoch,
         /// Known here.
         current: ProducerEpoch,
+    },
+    /// A later coordinator has written a marker.
+    #[error(
+        "a coordinator of epoch {current} has ended a transaction of producer {producer} here, the marker is of epoch {got}; another node coordinates it now"
+    )]
+    FencedCoordinator {
+        /// Whose transaction.
+        producer: ProducerId,
+        /// In the marker.
+        got: i32,
+        /// Known here.
+        current: i32,
+    },
+    /// The batch doesn't fit the producer's transaction here.
+    #[error("producer {producer} {reason}")]
+    TransactionState {
+        /// Whose.
+        producer: ProducerId,
+        /// What doesn't fit.
+        reason: &'static str,
     },
     /// Only for followers.
     #[error("the batch begins at offset {got} but the log ends at {end}")]
@@ -231,6 +272,10 @@ pub struct ProducerSummary {
     pub last_sequence: Sequence,
     /// When it last wrote, ms since the epoch.
     pub last_timestamp: i64,
+    /// Of the coordinator that wrote its last marker; −1 for none.
+    pub coordinator_epoch: i32,
+    /// First offset of its open transaction.
+    pub transaction_start: Option<Offset>,
 }
 
 /// One partition's copy. The host holds the partition's lock for each call; none of them does I/O except where said, and

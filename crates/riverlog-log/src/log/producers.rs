@@ -1,15 +1,16 @@
 //! What is known of idempotent producers (KIP-98, KIP-360): the last five batches of each, so that a batch that is sent
-//! again is recognised and one that is missing is noticed.
+//! again is recognised and one that is missing is noticed; and where a transaction is open.
 //!
 //! State moves when a batch is queued. A batch that later can't be written is taken back with the [`Undo`] that came
 //! with it, newest first, so that state always equals a replay of what the log holds.
 
 use std::collections::BTreeMap;
 
-use riverlog_wire::batch::BatchHeader;
+use riverlog_wire::batch::{BatchHeader, EndTxnMarker};
 use riverlog_wire::{Offset, ProducerEpoch, ProducerId, Sequence};
 use smallvec::SmallVec;
 
+use super::transactions::{AbortedTransaction, Marker};
 use super::{AppendError, ProducerSummary};
 
 /// Batches remembered for each producer; a client has at most five in flight.
@@ -58,9 +59,31 @@ pub(super) struct Producer {
     /// Oldest first, at most [`WINDOW`]. Empty after a marker has raised the epoch.
     pub(super) window: SmallVec<[Stored; 1]>,
     pub(super) seen: Seen,
+    /// Of the coordinator that wrote the last marker; −1 for none.
+    pub(super) coordinator_epoch: i32,
+    /// First offset of the open transaction.
+    pub(super) transaction: Option<Offset>,
+    /// Offset of the last marker since the snapshot that state began with; −1 for none.
+    pub(super) last_marker: Offset,
 }
 
 impl Producer {
+    pub(super) fn new(epoch: ProducerEpoch, seen: Seen) -> Producer {
+        Producer {
+            epoch,
+            window: SmallVec::new(),
+            seen,
+            coordinator_epoch: -1,
+            transaction: None,
+            last_marker: Offset(-1),
+        }
+    }
+    /// Offset of the newest batch that is remembered; −1 for none.
+    fn newest(&self) -> Offset {
+        let data = self.window.last().map_or(Offset(-1), |b| b.last_offset);
+        data.max(self.last_marker)
+            .max(self.transaction.unwrap_or(Offset(-1)))
+    }
     pub(super) fn last_sequence(&self) -> Sequence {
         self.window
             .last()
@@ -76,11 +99,12 @@ pub(super) enum Undo {
     Nothing,
     /// The producer was not known before.
     Created(ProducerId),
-    /// It was added to the window, and pushed the oldest out.
+    /// It was added to the window, and pushed the oldest out; perhaps it began a transaction.
     Pushed {
         id: ProducerId,
         evicted: Option<Stored>,
         seen: Seen,
+        began: bool,
     },
     /// Everything was replaced.
     Replaced(ProducerId, Box<Producer>),
@@ -95,11 +119,48 @@ impl Undo {
     }
 }
 
+/// What a leader knows of an append beside the batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    /// Sequences are checked: it comes from a client.
+    pub(super) sequenced: bool,
+    /// The batch may begin a transaction: its coordinator said so after the log ended there.
+    pub(super) verified: Option<Offset>,
+}
+
 /// All producers of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Producers {
     // Ordered, so that snapshots and answers don't depend on a hash.
     map: BTreeMap<ProducerId, Producer>,
+    /// Open transactions by their first offset.
+    open: BTreeMap<Offset, ProducerId>,
+    /// Transactions that ended at or after the high watermark, by their first offset: the marker's offset.
+    ended: BTreeMap<Offset, Offset>,
+}
+
+/// What a batch changed.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    pub(super) undo: Undo,
+    /// The batch is the marker that aborted it.
+    #[expect(dead_code, reason = "for the index of aborted transactions")]
+    pub(super) aborted: Option<AbortedTransaction>,
+}
+
+/// What a log tells of a producer: a batch, and what it marks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub(super) header: BatchHeader,
+    pub(super) marker: Option<EndTxnMarker>,
+}
+
+impl Told {
+    /// Read back from the log: when it came isn't known.
+    pub(super) fn tell(&self, producers: &mut Producers) -> Applied {
+        let seen = Seen::Unknown(self.header.max_timestamp);
+        producers.apply(&self.header, self.marker, seen)
+    }
 }
 
 /// How many batches of a producer are remembered.
@@ -118,17 +179,132 @@ impl Producers {
         self.map.iter().map(|(id, p)| (*id, p))
     }
     pub(super) fn insert(&mut self, id: ProducerId, producer: Producer) {
-        self.map.insert(id, producer);
+        let began = producer.transaction;
+        let before = self.map.insert(id, producer);
+        self.relink(id, before.and_then(|p| p.transaction), began);
     }
     pub(super) fn get_mut(&mut self, id: ProducerId) -> Option<&mut Producer> {
         self.map.get_mut(&id)
     }
+    pub(super) fn get(&self, id: ProducerId) -> Option<&Producer> {
+        self.map.get(&id)
+    }
 
-    /// What a leader checks before a batch is appended. `Some`: it is stored already.
-    pub(super) fn check(&self, batch: &BatchHeader) -> Result<Option<Stored>, AppendError> {
+    /// A producer's transaction is another one now.
+    fn relink(&mut self, id: ProducerId, before: Option<Offset>, now: Option<Offset>) {
+        if before == now {
+            return;
+        }
+        if let Some(first) = before {
+            self.open.remove(&first);
+        }
+        if let Some(first) = now {
+            self.ended.remove(&first);
+            self.open.insert(first, id);
+        }
+    }
+
+    /// The first offset of a transaction that is open, or whose end lies at or after `high_watermark`.
+    pub(super) fn first_unstable(&self, high_watermark: Offset) -> Option<Offset> {
+        let open = self.open.keys().next().copied();
+        let ended = self
+            .ended
+            .iter()
+            .find(|(_, marker)| **marker >= high_watermark);
+        ended.map(|(first, _)| *first).into_iter().chain(open).min()
+    }
+
+    /// Forgets transactions whose end nobody can take back any more.
+    pub(super) fn settle(&mut self, high_watermark: Offset) {
+        if !self.ended.is_empty() {
+            self.ended.retain(|_, marker| *marker >= high_watermark);
+        }
+    }
+
+    /// What a leader checks before a batch of records is appended. `Some`: it is stored already.
+    pub(super) fn check(
+        &self,
+        batch: &BatchHeader,
+        origin: Origin,
+    ) -> Result<Option<Stored>, AppendError> {
         if batch.producer_id < ProducerId(0) {
             return Ok(None);
         }
+        let stored = self.check_sequence(batch, origin.sequenced)?;
+        if stored.is_none() {
+            self.check_transaction(batch, origin.verified)?;
+        }
+        Ok(stored)
+    }
+
+    /// A transactional batch belongs to the transaction that is open, or begins one that the coordinator knows of; and while
+    /// one is open nothing else comes from its producer.
+    fn check_transaction(
+        &self,
+        batch: &BatchHeader,
+        verified: Option<Offset>,
+    ) -> Result<(), AppendError> {
+        let known = self.map.get(&batch.producer_id);
+        let open = known.filter(|p| p.transaction.is_some());
+        let refused = |reason| {
+            Err(AppendError::TransactionState {
+                producer: batch.producer_id,
+                reason,
+            })
+        };
+        match (batch.attributes.is_transactional(), open) {
+            (false, None) => Ok(()),
+            (false, Some(_)) => {
+                refused("has a transaction open here and sent a batch that isn't part of it")
+            }
+            (true, Some(open)) if open.epoch == batch.producer_epoch => Ok(()),
+            (true, Some(_)) => {
+                refused("has a transaction of an earlier epoch open here; it must be ended first")
+            }
+            (true, None) => match (verified, known) {
+                (Some(seen), Some(known)) if known.last_marker >= seen => {
+                    refused("sent a batch of a transaction that has ended meanwhile")
+                }
+                (Some(_), _) => Ok(()),
+                (None, _) => refused("sent a batch of a transaction that isn't open here"),
+            },
+        }
+    }
+
+    /// What a leader checks before a marker is appended. False: it is here already.
+    pub(super) fn check_marker(&self, marker: &Marker) -> Result<bool, AppendError> {
+        let Some(known) = self.map.get(&marker.producer_id) else {
+            return Ok(true);
+        };
+        // Since KIP-890 a marker's epoch is above that of its transaction: an equal one is of the transaction before.
+        let late = marker.transaction_version >= 2
+            && marker.producer_epoch == known.epoch
+            && known.transaction.is_some();
+        if marker.producer_epoch < known.epoch || late {
+            return Err(AppendError::FencedProducer {
+                producer: marker.producer_id,
+                got: marker.producer_epoch,
+                current: known.epoch,
+            });
+        }
+        if marker.coordinator_epoch < known.coordinator_epoch {
+            return Err(AppendError::FencedCoordinator {
+                producer: marker.producer_id,
+                got: marker.coordinator_epoch,
+                current: known.coordinator_epoch,
+            });
+        }
+        let again = known.transaction.is_none()
+            && known.epoch == marker.producer_epoch
+            && known.coordinator_epoch == marker.coordinator_epoch;
+        Ok(!again)
+    }
+
+    fn check_sequence(
+        &self,
+        batch: &BatchHeader,
+        sequenced: bool,
+    ) -> Result<Option<Stored>, AppendError> {
         // KIP-360: an unknown producer may go on with any sequence; its earlier records may have expired.
         let Some(known) = self.map.get(&batch.producer_id) else {
             return Ok(None);
@@ -140,7 +316,7 @@ impl Producers {
                 current: known.epoch,
             });
         }
-        if batch.attributes.is_control() {
+        if !sequenced {
             return Ok(None);
         }
         let mut expected = Sequence(0);
@@ -167,52 +343,110 @@ impl Producers {
         Ok(None)
     }
 
-    /// A batch is part of the log at its base offset. Also for followers and replay: nothing is checked.
-    pub(super) fn apply(&mut self, batch: &BatchHeader, seen: Seen) -> Undo {
-        let id = batch.producer_id;
-        if id < ProducerId(0) {
-            return Undo::Nothing;
+    /// A batch is part of the log at its base offset; `marker` is what it marks. Also for followers and replay: nothing is
+    /// checked.
+    pub(super) fn apply(
+        &mut self,
+        batch: &BatchHeader,
+        marker: Option<EndTxnMarker>,
+        seen: Seen,
+    ) -> Applied {
+        if batch.producer_id < ProducerId(0) {
+            return Applied::default();
         }
+        match marker {
+            Some(marker) => self.apply_marker(batch, marker, seen),
+            None => Applied {
+                undo: self.apply_records(batch, seen),
+                aborted: None,
+            },
+        }
+    }
+
+    fn apply_records(&mut self, batch: &BatchHeader, seen: Seen) -> Undo {
+        let id = batch.producer_id;
         let stored = (!batch.attributes.is_control()).then_some(Stored {
             last_sequence: batch.last_sequence(),
             last_offset: batch.last_offset(),
             offset_delta: batch.last_offset_delta,
             timestamp: batch.max_timestamp,
         });
+        let begins =
+            (stored.is_some() && batch.attributes.is_transactional()).then_some(batch.base_offset);
         let Some(known) = self.map.get_mut(&id) else {
             let producer = Producer {
-                epoch: batch.producer_epoch,
                 window: stored.into_iter().collect(),
-                seen,
+                transaction: begins,
+                ..Producer::new(batch.producer_epoch, seen)
             };
-            self.map.insert(id, producer);
+            self.insert(id, producer);
             return Undo::Created(id);
         };
-        if batch.producer_epoch != known.epoch {
-            let producer = Producer {
-                epoch: batch.producer_epoch,
-                window: stored.into_iter().collect(),
+        if batch.producer_epoch != known.epoch || stored.is_none() {
+            let mut producer = Producer {
                 seen,
+                ..known.clone()
             };
-            let before = std::mem::replace(known, producer);
+            if batch.producer_epoch != known.epoch {
+                producer.epoch = batch.producer_epoch;
+                producer.window.clear();
+            }
+            producer.window.extend(stored);
+            producer.transaction = producer.transaction.or(begins);
+            let before = known.clone();
+            self.insert(id, producer);
             return Undo::Replaced(id, Box::new(before));
         }
         let before = std::mem::replace(&mut known.seen, seen);
-        let Some(stored) = stored else {
-            return Undo::Replaced(
-                id,
-                Box::new(Producer {
-                    seen: before,
-                    ..known.clone()
-                }),
-            );
-        };
         let evicted = (known.window.len() >= window()).then(|| known.window.remove(0));
-        known.window.push(stored);
+        known.window.extend(stored);
+        let begins = begins.filter(|_| known.transaction.is_none());
+        if begins.is_some() {
+            known.transaction = begins;
+            self.relink(id, None, begins);
+        }
         Undo::Pushed {
             id,
             evicted,
             seen: before,
+            began: begins.is_some(),
+        }
+    }
+
+    fn apply_marker(&mut self, batch: &BatchHeader, marker: EndTxnMarker, seen: Seen) -> Applied {
+        let id = batch.producer_id;
+        let before = self.map.get(&id).cloned();
+        let mut producer = before
+            .clone()
+            .unwrap_or_else(|| Producer::new(batch.producer_epoch, seen));
+        if producer.epoch != batch.producer_epoch {
+            producer.epoch = batch.producer_epoch;
+            producer.window.clear();
+        }
+        producer.seen = seen;
+        producer.coordinator_epoch = marker.coordinator_epoch;
+        producer.last_marker = batch.base_offset;
+        let first = producer.transaction.take();
+        self.insert(id, producer);
+        let mut aborted = None;
+        if let Some(first) = first {
+            self.ended.insert(first, batch.base_offset);
+            aborted = (!marker.committed).then(|| AbortedTransaction {
+                producer_id: id,
+                first,
+                last: batch.base_offset,
+                last_stable: match self.open.keys().next() {
+                    Some(open) => *open,
+                    None => batch.next_offset(),
+                },
+            });
+        }
+        Applied {
+            undo: match before {
+                Some(before) => Undo::Replaced(id, Box::new(before)),
+                None => Undo::Created(id),
+            },
+            aborted,
         }
     }
 
@@ -221,20 +455,29 @@ impl Producers {
         match undo {
             Undo::Nothing => {}
             Undo::Created(id) => {
-                self.map.remove(id);
+                let gone = self.map.remove(id);
+                self.relink(*id, gone.and_then(|p| p.transaction), None);
             }
-            Undo::Pushed { id, evicted, seen } => {
-                if let Some(known) = self.map.get_mut(id) {
-                    known.window.pop();
-                    if let Some(evicted) = evicted {
-                        known.window.insert(0, *evicted);
-                    }
-                    known.seen = *seen;
+            Undo::Pushed {
+                id,
+                evicted,
+                seen,
+                began,
+            } => {
+                let Some(known) = self.map.get_mut(id) else {
+                    return;
+                };
+                known.window.pop();
+                if let Some(evicted) = evicted {
+                    known.window.insert(0, *evicted);
+                }
+                known.seen = *seen;
+                if *began {
+                    let first = known.transaction.take();
+                    self.relink(*id, first, None);
                 }
             }
-            Undo::Replaced(id, before) => {
-                self.map.insert(*id, (**before).clone());
-            }
+            Undo::Replaced(id, before) => self.insert(*id, (**before).clone()),
         }
     }
 
@@ -247,8 +490,8 @@ impl Producers {
         out
     }
 
-    /// Forgets producers that were silent for longer than `expiration_ms`, unless a batch of theirs is at or after
-    /// `written`: that one may still be taken back.
+    /// Forgets producers that were silent for longer than `expiration_ms`, unless they have a transaction open, or a batch
+    /// of theirs is at or after `written`: that one may still be taken back.
     pub(super) fn expire(&mut self, now_ms: i64, expiration_ms: u64, written: Offset) -> usize {
         let expiration = i64::try_from(expiration_ms).unwrap_or(i64::MAX);
         let before = self.map.len();
@@ -260,8 +503,8 @@ impl Producers {
                 Seen::At(ms) if ms > now_ms => p.seen = Seen::At(now_ms),
                 Seen::At(_) => {}
             }
-            let in_flight = p.window.last().is_some_and(|b| b.last_offset >= written);
-            in_flight || now_ms.saturating_sub(p.seen.ms()) <= expiration
+            let in_flight = p.newest() >= written;
+            in_flight || p.transaction.is_some() || now_ms.saturating_sub(p.seen.ms()) <= expiration
         });
         before - self.map.len()
     }
@@ -282,6 +525,8 @@ impl Producers {
                 epoch: p.epoch,
                 last_sequence: p.last_sequence(),
                 last_timestamp: p.seen.ms(),
+                coordinator_epoch: p.coordinator_epoch,
+                transaction_start: p.transaction,
             })
             .collect()
     }

@@ -13,9 +13,10 @@ use riverlog_wire::batch::{BatchHeader, batches};
 use riverlog_wire::{LeaderEpoch, Offset};
 
 use super::load::{LoadRules, load, producers_at, replay, snapshot_path};
-use super::producers::Producers;
+use super::producers::{Producers, Told};
 use super::segment::{Segment, disk_error};
 use super::snapshot::encode_snapshot;
+use super::transactions::marker_of;
 use super::upkeep::replace;
 use super::{Log, LogSettings, ReadError};
 use crate::volume::LogMark;
@@ -143,7 +144,7 @@ impl Log {
         self.size_bytes = loaded.written_bytes();
         self.loaded = OnceLock::from(Box::new(loaded));
 
-        let mut deleted: Vec<BatchHeader> = Vec::new();
+        let mut deleted: Vec<Told> = Vec::new();
         for (lsn, entry) in net(entries) {
             match entry {
                 WalEntry::Append { base, batches, .. } => {
@@ -188,7 +189,7 @@ impl Log {
         &mut self,
         base: Offset,
         mut rest: Bytes,
-        deleted: &mut Vec<BatchHeader>,
+        deleted: &mut Vec<Told>,
     ) -> Result<(), DiskError> {
         let mut at = base;
         while !rest.is_empty() && at < self.end {
@@ -207,7 +208,8 @@ impl Log {
                 // Deleted meanwhile, and gone from the segments. It may be all that is known of its producer, unless another
                 // batch took its place.
                 if header.leader_epoch >= self.loaded_mut()?.epochs.epoch_at(header.base_offset) {
-                    deleted.push(header);
+                    let marker = marker_of(&header, &rest);
+                    deleted.push(Told { header, marker });
                 }
                 at = header.next_offset();
                 let _ = rest.split_to(header.size().min(rest.len()));
@@ -242,16 +244,16 @@ impl Log {
 
     /// Adds what only the write-ahead log says of producers, of records before the start that the segments don't have, and makes
     /// a snapshot of it: these entries go.
-    fn tell_of_deleted(&mut self, mut deleted: Vec<BatchHeader>) -> Result<(), DiskError> {
+    fn tell_of_deleted(&mut self, mut deleted: Vec<Told>) -> Result<(), DiskError> {
         let volume = self.volume.clone();
         let log = self.loaded_mut()?;
         let from = log.producers_since;
-        deleted.retain(|h| h.base_offset >= from);
-        let Some(at) = deleted.iter().map(BatchHeader::next_offset).max() else {
+        deleted.retain(|t| t.header.base_offset >= from);
+        let Some(at) = deleted.iter().map(|t| t.header.next_offset()).max() else {
             return Ok(());
         };
         // The segments may have later batches of the same producer: all of them in order, from the beginning.
-        deleted.sort_by_key(|h| h.base_offset);
+        deleted.sort_by_key(|t| t.header.base_offset);
         let mut producers = match log.snapshots.contains(&from) {
             true => producers_at(&volume, &log.dir, &[], Some(from), from)?,
             false => Producers::default(),

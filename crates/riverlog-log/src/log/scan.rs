@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use riverlog_wire::batch::{Batch, BatchHeader, HEADER_LEN};
+use riverlog_wire::batch::{Batch, BatchHeader, EndTxnMarker, HEADER_LEN};
 use riverlog_wire::{LeaderEpoch, Offset};
 
 use super::check::BlockCrc;
 use super::facts::{BatchInfo, Facts};
 use super::segment::{Rebuilt, Segment, disk_error};
+use super::transactions::marker_of;
 use crate::{DiskError, DiskFile};
 
 /// Bytes read at once when only headers are wanted.
@@ -136,6 +137,19 @@ impl Walker {
             self.pass(header);
         }
         Ok(step)
+    }
+
+    /// What the control batch at `at` marks, see [`marker_of`].
+    pub(super) fn marker(
+        &mut self,
+        header: &BatchHeader,
+        at: u64,
+    ) -> Result<Option<EndTxnMarker>, DiskError> {
+        if !header.attributes.is_control() {
+            return Ok(None);
+        }
+        let bytes = self.bytes(at, header.size(), STRIDE)?;
+        Ok(marker_of(header, bytes))
     }
 
     /// The next batch with its bytes, whose CRC is right.

@@ -45,8 +45,9 @@ pub(super) fn encode_snapshot(producers: &Producers) -> Vec<u8> {
         out.extend(batch.last_offset.0.to_be_bytes());
         out.extend(batch.offset_delta.to_be_bytes());
         out.extend(timestamp.to_be_bytes());
-        out.extend((-1i32).to_be_bytes());
-        out.extend((-1i64).to_be_bytes());
+        out.extend(producer.coordinator_epoch.to_be_bytes());
+        let transaction = producer.transaction.unwrap_or(Offset(-1));
+        out.extend(transaction.0.to_be_bytes());
         count += 1;
     };
     for (id, producer) in producers.iter() {
@@ -112,24 +113,19 @@ pub(super) fn restore(entries: &[SnapshotEntry]) -> Producers {
             offset_delta: e.offset_delta,
             timestamp: e.timestamp,
         });
-        let seen = Seen::At(e.timestamp);
-        match out.get_mut(e.id) {
-            Some(known) if known.epoch == e.epoch => {
-                known.seen = seen;
-                if known.window.len() >= WINDOW {
-                    known.window.remove(0);
-                }
-                known.window.extend(batch);
-            }
-            _ => out.insert(
-                e.id,
-                Producer {
-                    epoch: e.epoch,
-                    window: batch.into_iter().collect(),
-                    seen,
-                },
-            ),
+        let known = out.get_mut(e.id).filter(|known| known.epoch == e.epoch);
+        let mut producer = match known {
+            Some(known) => known.clone(),
+            None => Producer::new(e.epoch, Seen::At(e.timestamp)),
+        };
+        producer.seen = Seen::At(e.timestamp);
+        producer.coordinator_epoch = e.coordinator_epoch;
+        producer.transaction = (e.transaction_start >= Offset(0)).then_some(e.transaction_start);
+        if producer.window.len() >= WINDOW {
+            producer.window.remove(0);
         }
+        producer.window.extend(batch);
+        out.insert(e.id, producer);
     }
     out
 }
@@ -181,19 +177,13 @@ mod tests {
         producers.insert(
             ProducerId(5),
             Producer {
-                epoch: ProducerEpoch(3),
                 window: window.iter().copied().collect(),
-                seen: Seen::At(1004),
+                coordinator_epoch: 9,
+                transaction: Some(Offset(20)),
+                ..Producer::new(ProducerEpoch(3), Seen::At(1004))
             },
         );
-        producers.insert(
-            ProducerId(6),
-            Producer {
-                epoch: ProducerEpoch(1),
-                window: Default::default(),
-                seen: Seen::At(77),
-            },
-        );
+        producers.insert(ProducerId(6), Producer::new(ProducerEpoch(1), Seen::At(77)));
         let bytes = encode_snapshot(&producers);
         assert_eq!(restore(&parse_snapshot(&bytes).unwrap()), producers);
     }

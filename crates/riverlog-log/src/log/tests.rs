@@ -12,3 +12,4 @@ mod support;
 mod switching;
 mod tails;
 mod times;
+mod transactions;

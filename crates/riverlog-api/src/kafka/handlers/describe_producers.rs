@@ -45,14 +45,14 @@ fn describe(context: &Context<'_>, topic: &TopicRef, partition_index: i32) -> Pa
             };
         }
     };
-    let producers = node.producers(&partition).into_iter();
+    let producers = node.describe_producers(&partition).into_iter();
     let producers = producers.map(|producer| ProducerState {
         producer_id: producer.id.0,
         producer_epoch: i32::from(producer.epoch.0),
         last_sequence: producer.last_sequence.0,
         last_timestamp: producer.last_timestamp,
-        coordinator_epoch: -1,
-        current_txn_start_offset: -1,
+        coordinator_epoch: producer.coordinator_epoch,
+        current_txn_start_offset: producer.transaction_start.map_or(-1, |offset| offset.0),
     });
     PartitionResponse {
         partition_index,

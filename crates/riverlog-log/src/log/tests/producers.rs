@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use riverlog_wire::batch::{BatchBuilder, EndTxnMarker};
-use riverlog_wire::compression::Compression;
-use riverlog_wire::{Offset, ProducerEpoch, ProducerId, Sequence};
+use riverlog_wire::{Offset, ProducerEpoch, Sequence};
 
 use super::support::*;
 use crate::disk::{CrashDisk, MemoryDisk};
@@ -213,18 +211,10 @@ fn cutting_takes_the_state_back_to_what_the_log_says() {
 #[test]
 fn a_marker_raises_the_epoch_and_the_next_batch_begins_at_zero() {
     let (volume, mut log) = log();
-    let mut builder = BatchBuilder::new(Compression::None);
-    builder
-        .producer(ProducerId(9), ProducerEpoch(2), Sequence(0))
-        .transactional()
-        .push(1, None, Some(b"v"), &[]);
-    put(&volume, &mut log, builder.build());
-    let marker = EndTxnMarker {
-        committed: true,
-        coordinator_epoch: 0,
-    }
-    .batch(ProducerId(9), ProducerEpoch(3), 5);
-    put(&volume, &mut log, marker.clone());
+    in_transaction(&mut log, 9, 2, 0).unwrap();
+    end(&mut log, 9, 3, true).unwrap();
+    write(&mut log).unwrap();
+    flush(&volume, &mut log);
     let known = log.producers()[0];
     assert_eq!(
         (known.epoch, known.last_sequence),

@@ -9,7 +9,9 @@ use riverlog_wire::{
     LeaderEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, Sequence, TopicId,
 };
 
-use crate::log::{AppendAs, AppendError, Appended, Log, LogSettings, Read, ReadError, Slices};
+use crate::log::{
+    AppendAs, AppendError, Appended, Log, LogSettings, Marker, Read, ReadError, Slices,
+};
 use crate::{Disk, DiskError, LogKey, Volume, VolumeSettings};
 
 pub(super) const KEY: LogKey = LogKey {
@@ -77,6 +79,52 @@ pub(super) fn as_leader(epoch: i32) -> AppendAs {
 
 pub(super) fn append(log: &mut Log, bytes: Vec<u8>) -> Result<Appended, AppendError> {
     log.append(bytes, as_leader(0))
+}
+
+/// One record of a transaction, which it may begin.
+pub(super) fn in_transaction(
+    log: &mut Log,
+    id: i64,
+    epoch: i16,
+    sequence: i32,
+) -> Result<Appended, AppendError> {
+    let verified = log.log_end_offset();
+    log.append(
+        transactional(id, epoch, sequence),
+        AppendAs::Transaction {
+            epoch: LeaderEpoch(0),
+            now_ms: 1_000_000,
+            verified,
+        },
+    )
+}
+
+pub(super) fn transactional(id: i64, epoch: i16, sequence: i32) -> Vec<u8> {
+    BatchBuilder::new(Compression::None)
+        .producer(ProducerId(id), ProducerEpoch(epoch), Sequence(sequence))
+        .transactional()
+        .push(1000, Some(b"k"), Some(b"v"), &[])
+        .build()
+}
+
+/// A marker of coordinator epoch 0 under transaction version 1.
+pub(super) fn end(
+    log: &mut Log,
+    id: i64,
+    epoch: i16,
+    committed: bool,
+) -> Result<Appended, AppendError> {
+    log.append_marker(&marker(id, epoch, committed), LeaderEpoch(0), 1_000_000)
+}
+
+pub(super) fn marker(id: i64, epoch: i16, committed: bool) -> Marker {
+    Marker {
+        producer_id: ProducerId(id),
+        producer_epoch: ProducerEpoch(epoch),
+        coordinator_epoch: 0,
+        transaction_version: 1,
+        committed,
+    }
 }
 
 pub(super) fn write(log: &mut Log) -> Result<(), DiskError> {
