@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use riverlog_core::Now;
+use riverlog_core::groups::InTransaction;
 use riverlog_log::{AppendAs, AppendError, Appended, Log, Write};
 use riverlog_mutants::Mutant;
 use riverlog_wire::batch::BatchHeader;
@@ -156,17 +157,26 @@ impl Node {
         ack.reply.send(answer);
     }
 
-    /// Appends a batch of the node's own (metadata, offsets). Called with the controller's or the shard's lock, so
+    /// Appends a batch of the node's own (metadata, offsets), perhaps as part of a transaction. Called with the controller's or the shard's lock, so
     /// what is owed comes back and is settled when that lock is free.
     pub(crate) fn append_own(
         &self,
         partition: &Partition,
         batch: Vec<u8>,
+        transaction: Option<InTransaction>,
         now: Now,
         owed: &mut Owed,
     ) -> Result<Appended, AppendError> {
         let mut state = partition.state.lock();
-        let epoch = state.leader.epoch;
+        let (epoch, now_ms) = (state.leader.epoch, now.wall_ms);
+        let how = match transaction {
+            None => AppendAs::Leader { epoch, now_ms },
+            Some(InTransaction { verified, .. }) => AppendAs::Coordinator {
+                epoch,
+                now_ms,
+                verified,
+            },
+        };
         let Some(log) = &mut state.log else {
             return Err(AppendError::Batch(
                 riverlog_wire::batch::BatchError::Field {
@@ -175,19 +185,14 @@ impl Node {
                 },
             ));
         };
-        let appended = log.append(
-            batch,
-            AppendAs::Leader {
-                epoch,
-                now_ms: now.wall_ms,
-            },
-        )?;
+        let appended = log.append(batch, how)?;
         // A second batch under the same lock is taken along by the writer of the first.
         if owed.write.is_none() {
             owed.write = state.take_write();
         }
         owed.flush = true;
         owed.dirty |= !std::mem::replace(&mut state.upkeep.dirty, true);
+        state.upkeep.producers |= transaction.is_some();
         Ok(appended)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use riverlog_core::groups::{CommittedOffset, TopicPartition};
+use riverlog_core::groups::{CommittedOffset, StableOffsets, TopicPartition};
 use riverlog_core::metadata::TopicRef;
 use riverlog_log::Slices;
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, TopicId};
@@ -32,6 +32,9 @@ impl<T> std::fmt::Debug for Reply<T> {
 
 /// The answer to an OffsetFetch: each partition asked for, with what is committed there.
 pub type CommittedAnswer = Result<Vec<(TopicPartition, Option<CommittedOffset>)>, ErrorCode>;
+
+/// The answer to an OffsetFetch that wants stable offsets: UNSTABLE_OFFSET_COMMIT where a transaction may change one.
+pub type StableAnswer = Result<StableOffsets, ErrorCode>;
 
 /// Append one batch to one partition.
 #[derive(Debug)]

@@ -165,7 +165,7 @@ impl Node {
             let last = i + 1 == records.len();
             if last || (cut && batch.size() >= BATCH_BYTES) {
                 let appended = self
-                    .append_own(&self.controller.partition, batch.build(), now, owed)
+                    .append_own(&self.controller.partition, batch.build(), None, now, owed)
                     .map_err(|_| ErrorCode::KAFKA_STORAGE_ERROR)?;
                 until = appended.next;
             }

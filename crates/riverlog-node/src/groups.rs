@@ -9,10 +9,11 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use riverlog_core::Now;
 use riverlog_core::groups::{
-    Decision, GroupAnswer, GroupCommand, GroupShard, JoinAnswer, Soft, Token, TopicPartition,
+    Decision, GroupAnswer, GroupCommand, GroupShard, InTransaction, JoinAnswer, Soft, Token,
+    TopicPartition,
 };
 use riverlog_core::metadata::MetadataImage;
-use riverlog_wire::{ErrorCode, Generation, Offset};
+use riverlog_wire::{ErrorCode, Generation, Offset, ProducerId};
 
 use crate::command::Reply;
 use crate::node::Node;
@@ -47,6 +48,25 @@ impl Coordinator for GroupShard {
     }
     fn apply(&mut self, key: &[u8], value: Option<&[u8]>, at: Offset, now: Now) {
         GroupShard::apply(self, key, value, at, now);
+    }
+    fn apply_in_transaction(
+        &mut self,
+        producer: ProducerId,
+        key: &[u8],
+        value: Option<&[u8]>,
+        at: Offset,
+        now: Now,
+    ) {
+        GroupShard::apply_in_transaction(self, producer, key, value, at, now);
+    }
+    fn end_transaction(&mut self, producer: ProducerId, committed: bool, at: Offset) {
+        GroupShard::end_transaction(self, producer, committed, at);
+    }
+    fn transaction(command: &GroupCommand) -> Option<InTransaction> {
+        match command {
+            GroupCommand::TxnCommit { transaction, .. } => Some(*transaction),
+            _ => None,
+        }
     }
     fn loaded(&mut self, now: Now) {
         GroupShard::loaded(self, now);
@@ -102,6 +122,25 @@ impl Node {
         self.coordinate::<GroupShard>(&group, command, shape, now, reply);
     }
 
+    /// The partition of `__consumer_offsets` that keeps a group; makes the topic on first use.
+    pub(crate) fn partition_of_group(
+        &self,
+        group: &str,
+        now: Now,
+    ) -> Result<Arc<Partition>, ErrorCode> {
+        if self.is_closing() {
+            return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
+        }
+        let Some(shards) = self.shards.load_full() else {
+            self.make_coordinator_topic::<GroupShard>(now);
+            return Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
+        };
+        let shard = shards
+            .of(group)
+            .ok_or(ErrorCode::COORDINATOR_NOT_AVAILABLE)?;
+        Ok(shard.partition.clone())
+    }
+
     /// Topics were made, grown or deleted.
     pub(crate) fn tell_shards_of_topics(&self, deleted: bool, now: Now) {
         let Some(shards) = self.shards.load_full() else {
@@ -150,7 +189,9 @@ impl Shape {
             GroupCommand::Heartbeat { .. } | GroupCommand::DeleteGroup { .. } => Shape::Error,
             GroupCommand::Leave { members, .. } => Shape::Leave(members.len()),
             GroupCommand::ConsumerHeartbeat(h) => Shape::Consumer(h.member.clone(), h.member_epoch),
-            GroupCommand::Commit { offsets, .. } => Shape::Partitions(offsets.len()),
+            GroupCommand::Commit { offsets, .. } | GroupCommand::TxnCommit { offsets, .. } => {
+                Shape::Partitions(offsets.len())
+            }
             GroupCommand::DeleteOffsets { partitions, .. } => Shape::Partitions(partitions.len()),
         }
     }

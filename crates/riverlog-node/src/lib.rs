@@ -35,7 +35,7 @@ mod upkeep;
 pub use command::{
     AppendAnswer, AppendCommand, AppendFailure, CommittedAnswer, FetchAnswer, FetchCommand,
     FetchPartition, FetchedPartition, Isolation, OffsetAnswer, OffsetQuery, PartitionDescription,
-    Reply,
+    Reply, StableAnswer,
 };
 pub use jobs::{Job, JobDone, Lane};
 pub use markers::OpenTransaction;

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use riverlog_core::Now;
-use riverlog_log::Marker;
+use riverlog_core::groups::{GroupShard, InTransaction};
+use riverlog_log::{Appended, Marker};
 use riverlog_wire::{ErrorCode, Offset, ProducerEpoch, ProducerId};
 
 use crate::append::Ack;
 use crate::command::{AppendAnswer, AppendCommand, AppendFailure, Reply};
 use crate::errors::append_failure;
 use crate::node::{Node, PartitionRef};
-use crate::partition::{Owed, Partition, State};
+use crate::partition::{Owed, Partition, Role, State};
 
 /// How long a marker waits for the in-sync replicas before its coordinator is told to try again.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,6 +28,14 @@ pub struct OpenTransaction {
 }
 
 impl Node {
+    /// The partition of `__consumer_offsets` that keeps a group's offsets: the one that a producer's transaction must know of
+    /// before it commits offsets of the group ([`Node::open_transaction`]). COORDINATOR_LOAD_IN_PROGRESS while the topic is
+    /// being made, COORDINATOR_NOT_AVAILABLE.
+    pub fn group_partition(&self, group: &str, now: Now) -> Result<PartitionRef, ErrorCode> {
+        self.saw(now);
+        self.partition_of_group(group, now).map(PartitionRef)
+    }
+
     /// Whether a producer has a transaction open in a partition, so that the coordinator need not be asked whether the
     /// partition is part of it. To be asked before the coordinator is. UNKNOWN_TOPIC_OR_PARTITION when the topic was deleted,
     /// KAFKA_STORAGE_ERROR when the log can't be read.
@@ -97,6 +106,11 @@ impl Node {
             return reply.send(Err(ErrorCode::KAFKA_STORAGE_ERROR));
         }
         let ack = marker_ack(reply);
+        if let Role::Offsets(index) = partition.role
+            && let Some(shard) = self.shard::<GroupShard>(index)
+        {
+            return self.shard_marker(&shard, marker, ack, now);
+        }
         let mut owed = Owed::default();
         partition
             .state
@@ -118,22 +132,42 @@ fn marker_ack(reply: Reply<Result<(), ErrorCode>>) -> Ack {
 impl State {
     /// Appends a marker, and answers when the high watermark has passed it. Also where a bound says that the partition is
     /// full: a transaction that can't end would keep it so.
-    fn append_marker(&mut self, marker: &Marker, ack: Ack, now: Now, owed: &mut Owed) {
+    ///
+    /// Returns what was appended, unless it was there already.
+    pub(crate) fn append_marker(
+        &mut self,
+        marker: &Marker,
+        ack: Ack,
+        now: Now,
+        owed: &mut Owed,
+    ) -> Option<Appended> {
         if let Err(failure) = self.may_append(-1) {
-            return owed.acks.push((ack, Err(failure)));
+            owed.acks.push((ack, Err(failure)));
+            return None;
         }
         let epoch = self.leader.epoch;
-        let Some(log) = &mut self.log else { return };
-        let before = log.log_end_offset();
-        match log.append_marker(marker, epoch, now.wall_ms) {
-            Err(error) => owed.acks.push((ack, Err(append_failure(&error)))),
+        match self.log.as_mut()?.append_marker(marker, epoch, now.wall_ms) {
+            Err(error) => {
+                owed.acks.push((ack, Err(append_failure(&error))));
+                None
+            }
             Ok(appended) => {
-                // Its size is all that a bound wants to know of it.
-                let bytes = usize::try_from(appended.next - before).map_or(0, |n| n * MARKER_BYTES);
                 let deadline = now.mono.saturating_add(PATIENCE);
-                self.appended(appended, bytes, true, -1, deadline, ack, owed);
+                self.appended(appended, MARKER_BYTES, true, -1, deadline, ack, owed);
+                (!appended.duplicate).then_some(appended)
             }
         }
+    }
+
+    /// Whether records of the node's own may be appended as part of a transaction.
+    pub(crate) fn may_go_on(&self, transaction: &InTransaction) -> Result<(), ErrorCode> {
+        let log = self.log.as_ref().ok_or(ErrorCode::NOT_COORDINATOR)?;
+        log.may_append_in_transaction(
+            transaction.producer_id,
+            transaction.producer_epoch,
+            transaction.verified,
+        )
+        .map_err(|error| append_failure(&error).error)
     }
 }
 

@@ -17,7 +17,7 @@ use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, T
 use crate::budget::Budget;
 use crate::command::{
     AppendAnswer, AppendCommand, AppendFailure, CommittedAnswer, FetchAnswer, FetchCommand,
-    Isolation, OffsetAnswer, OffsetQuery, PartitionDescription, Reply,
+    Isolation, OffsetAnswer, OffsetQuery, PartitionDescription, Reply, StableAnswer,
 };
 use crate::controller::{AdminReply, Controller};
 use crate::fetch::ColdFetch;
@@ -303,6 +303,19 @@ impl Node {
     ) {
         self.saw(now);
         self.committed_offsets(group, partitions, member, now, reply);
+    }
+    /// [`Node::committed`] for those who want stable offsets (`require_stable`): a partition whose offset an open transaction
+    /// is to change is answered UNSTABLE_OFFSET_COMMIT.
+    pub fn committed_stable(
+        &self,
+        group: &str,
+        partitions: Option<Vec<TopicPartition>>,
+        member: Option<(String, i32)>,
+        now: Now,
+        reply: Reply<StableAnswer>,
+    ) {
+        self.saw(now);
+        self.stable_offsets(group, partitions, member, now, reply);
     }
     /// All groups, in order of name.
     pub fn groups(&self, now: Now, reply: Reply<Result<Vec<GroupDescription>, ErrorCode>>) {

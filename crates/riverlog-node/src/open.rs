@@ -16,7 +16,7 @@ use crate::controller::Controller;
 use crate::node::{Host, Node, Parts, StartError};
 use crate::partition::{Owed, Partition, Role, State};
 use crate::settings::{Entropy, NodeSettings};
-use crate::shards::replay;
+use crate::shards::{Replayed, replay};
 use crate::tables::TopicInfo;
 
 const DAY_MS: i64 = 24 * 3_600_000;
@@ -106,18 +106,18 @@ fn read_metadata(partition: &Partition) -> Result<MetadataImage, StartError> {
     };
     let mut image = MetadataImage::default();
     let mut damaged = None;
-    replay(
-        partition,
-        start,
-        end,
-        |_, value, at| match MetadataRecord::decode(value.unwrap_or_default()) {
+    replay(partition, start, end, |replayed, at| {
+        let Replayed::Record(_, _, value) = replayed else {
+            return;
+        };
+        match MetadataRecord::decode(value.unwrap_or_default()) {
             Ok(Some(record)) => image.apply(&record, at + 1),
             Ok(None) => {}
             Err(error) => {
                 damaged.get_or_insert_with(|| format!("record {at}: {error}"));
             }
-        },
-    )
+        }
+    })
     .map_err(|error| metadata_error(error.to_string()))?;
     if let Some(reason) = damaged {
         return Err(metadata_error(reason));

@@ -320,6 +320,23 @@ impl Classic {
         }
     }
 
+    /// A commit within a transaction: it renews no session, and a rebalance that is under way doesn't refuse it.
+    pub(super) fn check_txn_commit(
+        &self,
+        member: &str,
+        instance: Option<&str>,
+        generation: i32,
+    ) -> Result<(), ErrorCode> {
+        if generation < 0 && self.is_empty() {
+            return Ok(());
+        }
+        self.check_member(member, instance)?;
+        if generation != self.generation {
+            return Err(ErrorCode::ILLEGAL_GENERATION);
+        }
+        Ok(())
+    }
+
     /// Topics that members read; `None` when their metadata doesn't say.
     pub(super) fn read_topics(&self) -> Option<BTreeSet<String>> {
         let mut topics = BTreeSet::new();

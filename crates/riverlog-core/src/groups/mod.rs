@@ -17,7 +17,9 @@ mod tests;
 use std::time::Duration;
 
 use bytes::Bytes;
-use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
+use riverlog_wire::{
+    ErrorCode, Generation, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId,
+};
 
 pub use crate::coordinator::{StoredRecord, Token};
 pub use shard::GroupShard;
@@ -109,6 +111,9 @@ pub struct CommittedOffset {
 /// What OffsetFetch answers: partitions in the order asked, `None` where nothing was ever committed.
 pub type FetchedOffsets = Vec<(TopicPartition, Option<CommittedOffset>)>;
 
+/// What OffsetFetch answers to those who want stable offsets: UNSTABLE_OFFSET_COMMIT where a transaction may change it.
+pub type StableOffsets = Vec<(TopicPartition, Result<Option<CommittedOffset>, ErrorCode>)>;
+
 /// A command to a group.
 #[derive(Clone, Debug)]
 pub enum GroupCommand {
@@ -151,6 +156,23 @@ pub enum GroupCommand {
         /// The version of the request: some errors depend on it.
         version: i16,
     },
+    /// TxnOffsetCommit: offsets that count once the producer's transaction is committed.
+    TxnCommit {
+        /// Group.
+        group: String,
+        /// Generation (classic) or member epoch (consumer); −1 where the producer doesn't say.
+        generation: Generation,
+        /// The member; empty where the producer doesn't say.
+        member: String,
+        /// Static member's own name.
+        instance: Option<String>,
+        /// What to commit; `CommittedOffset::commit_timestamp` is set by the group.
+        offsets: Vec<(TopicPartition, CommittedOffset)>,
+        /// The version of the request: some errors depend on it.
+        version: i16,
+        /// Whose transaction.
+        transaction: InTransaction,
+    },
     /// OffsetDelete (KIP-496).
     DeleteOffsets {
         /// Group.
@@ -163,6 +185,18 @@ pub enum GroupCommand {
         /// Group.
         group: String,
     },
+}
+
+/// The transaction that records are part of. Its coordinator has said that the group's partition of `__consumer_offsets` is
+/// part of it, or a transaction is open there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InTransaction {
+    /// Whose.
+    pub producer_id: ProducerId,
+    /// The producer's epoch.
+    pub producer_epoch: ProducerEpoch,
+    /// Where that partition ended before the coordinator was asked: a marker since then refuses the commit.
+    pub verified: Offset,
 }
 
 /// Classic: JoinGroup.
@@ -268,7 +302,7 @@ pub enum GroupAnswer {
     Leave(ErrorCode, Vec<ErrorCode>),
     /// ConsumerGroupHeartbeat.
     ConsumerHeartbeat(ConsumerHeartbeatAnswer),
-    /// OffsetCommit, OffsetDelete: an error for each partition asked, in order.
+    /// OffsetCommit, TxnOffsetCommit, OffsetDelete: an error for each partition asked, in order.
     Partitions(ErrorCode, Vec<ErrorCode>),
 }
 

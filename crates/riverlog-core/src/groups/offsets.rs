@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, TopicId};
+use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerId, TopicId};
 
 use super::records::{OffsetValue, Record};
 use super::{CommittedOffset, FetchedOffsets, GroupSettings, TopicPartition, Topics};
@@ -18,6 +18,8 @@ pub(super) struct Stored {
     pub(super) expire_timestamp: Option<i64>,
     pub(super) topic_id: TopicId,
     /// Log position (exclusive) of its record.
+    written_at: Offset,
+    /// Log position (exclusive) at which it came to count: that of its record, or of the marker that committed it.
     pub(super) at: Offset,
 }
 
@@ -30,6 +32,7 @@ impl Stored {
             commit_timestamp: value.commit_timestamp,
             expire_timestamp: value.expire_timestamp,
             topic_id: value.topic_id,
+            written_at: at,
             at,
         }
     }
@@ -67,6 +70,8 @@ impl Stored {
 #[derive(Clone, Debug)]
 pub(super) struct Offsets {
     by_topic: BTreeMap<Box<str>, BTreeMap<i32, Stored>>,
+    /// Of transactions that are open, by topic and partition.
+    pending: BTreeMap<(Box<str>, i32), BTreeMap<ProducerId, Stored>>,
     /// Log position (exclusive) of the last removal: "no offset" is read up to there.
     pub(super) removed_at: Offset,
 }
@@ -76,12 +81,100 @@ impl Offsets {
     pub(super) fn none(removed_at: Offset) -> Offsets {
         Offsets {
             by_topic: BTreeMap::new(),
+            pending: BTreeMap::new(),
             removed_at,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.by_topic.is_empty()
+        self.by_topic.is_empty() && self.pending.is_empty()
+    }
+
+    /// A producer's transaction is to commit this.
+    pub(super) fn pend(
+        &mut self,
+        producer: ProducerId,
+        topic: &str,
+        partition: i32,
+        value: OffsetValue,
+        at: Offset,
+    ) {
+        let pending = self.pending.entry((topic.into(), partition)).or_default();
+        pending.insert(producer, Stored::new(value, at));
+    }
+
+    /// A producer's transaction has ended, with a marker before `at`. What was committed by others since stands.
+    pub(super) fn end(
+        &mut self,
+        producer: ProducerId,
+        committed: bool,
+        at: Offset,
+        index: &mut Index,
+    ) {
+        let mut ended = Vec::new();
+        self.pending.retain(|key, by_producer| {
+            ended.extend(
+                by_producer
+                    .remove(&producer)
+                    .map(|stored| (key.clone(), stored)),
+            );
+            !by_producer.is_empty()
+        });
+        for ((topic, partition), stored) in ended {
+            self.removed_at = self.removed_at.max(at);
+            let before = self.get(&topic, partition);
+            let later = before.is_some_and(|before| before.written_at > stored.written_at);
+            if !committed || later {
+                continue;
+            }
+            if let Some(before) = before {
+                index.remove(&topic, partition, before.offset, before.topic_id);
+            }
+            index.add(&topic, partition, stored.offset, stored.topic_id);
+            let by_partition = self.by_topic.entry(topic).or_default();
+            by_partition.insert(partition, Stored { at, ..stored });
+        }
+    }
+
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Whether a transaction is to commit an offset there.
+    pub(super) fn is_pending(&self, topic: &str, partition: i32) -> bool {
+        !self.pending.is_empty() && self.pending.contains_key(&(topic.into(), partition))
+    }
+
+    /// Log position (exclusive) of the last such commit, if there is one.
+    pub(super) fn pending_at(&self, key: &TopicPartition) -> Option<Offset> {
+        let by_id = key.topic.is_empty() && key.id != TopicId::ZERO;
+        let pending = self.pending.iter().filter(|((topic, partition), _)| {
+            *partition == key.partition && (by_id || **topic == *key.topic)
+        });
+        let stored = pending.flat_map(|(_, by_producer)| by_producer.values());
+        stored
+            .filter(|stored| {
+                let known = key.id != TopicId::ZERO && stored.topic_id != TopicId::ZERO;
+                !known || stored.topic_id == key.id
+            })
+            .map(|stored| stored.at)
+            .max()
+    }
+
+    /// Partitions of which there is nothing but what transactions are to commit.
+    pub(super) fn pending_without_commit(&self) -> impl Iterator<Item = (&str, i32)> {
+        let keys = self.pending.keys().map(|(topic, p)| (&**topic, *p));
+        keys.filter(|(topic, p)| self.get(topic, *p).is_none())
+    }
+
+    /// Of those, the ones whose topic was deleted.
+    pub(super) fn pending_of_gone(&self, topics: &dyn Topics) -> impl Iterator<Item = (&str, i32)> {
+        let gone = |topic: &str, p: i32| {
+            let pending = self.pending.get(&(topic.into(), p));
+            pending.is_some_and(|by| by.values().any(|s| s.topic_is_gone(topic, topics)))
+        };
+        self.pending_without_commit()
+            .filter(move |(topic, p)| gone(topic, *p))
     }
 
     /// By topic and partition.
@@ -119,6 +212,10 @@ impl Offsets {
     ) -> Option<Stored> {
         let Some(value) = value else {
             self.removed_at = at;
+            // Nothing that was to be committed before comes back after it.
+            if !self.pending.is_empty() {
+                self.pending.remove(&(topic.into(), partition));
+            }
             let by_partition = self.by_topic.get_mut(topic)?;
             let before = by_partition.remove(&partition);
             if by_partition.is_empty() {

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use riverlog_wire::{ErrorCode, Offset};
+use riverlog_wire::{ErrorCode, Offset, ProducerId};
 
 use super::classic::Classic;
 use super::consumer::Consumer;
 use super::effects::{Out, SoftChange};
 use super::offsets::{Index, Offsets};
 use super::records::{OffsetValue, Record};
-use super::{FetchedOffsets, GroupDescription, GroupSettings, Soft, TopicPartition};
+use super::{FetchedOffsets, GroupDescription, GroupSettings, Soft, StableOffsets, TopicPartition};
 use crate::Now;
 
 /// The groups of one partition of `__consumer_offsets`.
@@ -35,6 +35,8 @@ pub struct GroupShard {
     loading: bool,
     /// Log position (exclusive) where a group last ceased to be: "no such group" is read up to there.
     removed_at: Offset,
+    /// Groups with offsets of transactions that are open, by the producer.
+    pending: BTreeMap<ProducerId, BTreeSet<Arc<str>>>,
     topics_walk: Option<String>,
     expiry_from: Option<String>,
     expiry_at: Duration,
@@ -101,6 +103,9 @@ impl Group {
         for (topic, partition, _) in self.offsets.iter() {
             out.record(&forget_offset(name, topic, partition));
         }
+        for (topic, partition) in self.offsets.pending_without_commit() {
+            out.record(&forget_offset(name, topic, partition));
+        }
         match &self.kind {
             Kind::Classic(_) => out.record(&Record::Group {
                 group: name.to_owned(),
@@ -132,6 +137,7 @@ impl GroupShard {
             held_until: Duration::ZERO,
             loading: true,
             removed_at: Offset::ZERO,
+            pending: BTreeMap::new(),
             topics_walk: None,
             expiry_from: None,
             expiry_at: Duration::ZERO,
@@ -156,6 +162,43 @@ impl GroupShard {
 
     /// A record was appended at `at`. Unknown or damaged records are skipped.
     pub fn apply(&mut self, key: &[u8], value: Option<&[u8]>, at: Offset, now: Now) {
+        self.apply_of(None, key, value, at, now);
+    }
+
+    /// A record of a producer's transaction was appended at `at`: an offset counts once the transaction is committed.
+    pub fn apply_in_transaction(
+        &mut self,
+        producer: ProducerId,
+        key: &[u8],
+        value: Option<&[u8]>,
+        at: Offset,
+        now: Now,
+    ) {
+        self.apply_of(Some(producer), key, value, at, now);
+    }
+
+    /// The marker that ends a producer's transaction was appended at `at`.
+    pub fn end_transaction(&mut self, producer: ProducerId, committed: bool, at: Offset) {
+        for name in self.pending.remove(&producer).unwrap_or_default() {
+            let Some(group) = self.groups.get_mut(&name) else {
+                continue;
+            };
+            let offsets = &mut group.offsets;
+            offsets.end(producer, committed, at.plus(1), &mut self.index);
+            if group.is_void() {
+                self.forget(&name);
+            }
+        }
+    }
+
+    fn apply_of(
+        &mut self,
+        producer: Option<ProducerId>,
+        key: &[u8],
+        value: Option<&[u8]>,
+        at: Offset,
+        now: Now,
+    ) {
         let Ok(Some(record)) = Record::decode(key, value) else {
             return;
         };
@@ -171,6 +214,19 @@ impl GroupShard {
             .or_insert_with(|| Group::new(removed_at));
         let mut deadline = None;
         match &record {
+            Record::Offset {
+                topic,
+                partition,
+                value: Some(value),
+                ..
+            } if let Some(producer) = producer => {
+                let offsets = &mut group.offsets;
+                offsets.pend(producer, topic, *partition, value.clone(), end);
+                self.pending
+                    .entry(producer)
+                    .or_default()
+                    .insert(name.clone());
+            }
             Record::Offset {
                 topic,
                 partition,
@@ -343,6 +399,30 @@ impl GroupShard {
         }
         let (found, after) = group.offsets.fetch(partitions);
         (Ok(found), after)
+    }
+
+    /// As [`GroupShard::offsets`], and UNSTABLE_OFFSET_COMMIT for a partition whose offset an open transaction is to change.
+    pub fn stable_offsets(
+        &self,
+        group: &str,
+        partitions: Option<&[TopicPartition]>,
+        member: Option<(&str, i32)>,
+    ) -> (Result<StableOffsets, ErrorCode>, Offset) {
+        let (found, mut after) = self.offsets(group, partitions, member);
+        let offsets = self.groups.get(group).map(|g| &g.offsets);
+        let found = found.map(|found| {
+            let each = found.into_iter().map(|(key, committed)| {
+                match offsets.and_then(|offsets| offsets.pending_at(&key)) {
+                    Some(at) => {
+                        after = after.max(at);
+                        (key, Err(ErrorCode::UNSTABLE_OFFSET_COMMIT))
+                    }
+                    None => (key, Ok(committed)),
+                }
+            });
+            each.collect()
+        });
+        (found, after)
     }
 
     /// All groups, in order of name.

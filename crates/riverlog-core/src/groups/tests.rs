@@ -9,6 +9,7 @@ mod load;
 mod offsets;
 mod random;
 mod subscriptions;
+mod transactions;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

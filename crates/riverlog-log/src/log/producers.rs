@@ -232,32 +232,36 @@ impl Producers {
         }
         let stored = self.check_sequence(batch, origin.sequenced)?;
         if stored.is_none() {
-            self.check_transaction(batch, origin.verified)?;
+            let (id, epoch) = (batch.producer_id, batch.producer_epoch);
+            let transactional = batch.attributes.is_transactional();
+            self.check_transaction(id, epoch, transactional, origin.verified)?;
         }
         Ok(stored)
     }
 
     /// A transactional batch belongs to the transaction that is open, or begins one that the coordinator knows of; and while
     /// one is open nothing else comes from its producer.
-    fn check_transaction(
+    pub(super) fn check_transaction(
         &self,
-        batch: &BatchHeader,
+        id: ProducerId,
+        epoch: ProducerEpoch,
+        transactional: bool,
         verified: Option<Offset>,
     ) -> Result<(), AppendError> {
-        let known = self.map.get(&batch.producer_id);
+        let known = self.map.get(&id);
         let open = known.filter(|p| p.transaction.is_some());
         let refused = |reason| {
             Err(AppendError::TransactionState {
-                producer: batch.producer_id,
+                producer: id,
                 reason,
             })
         };
-        match (batch.attributes.is_transactional(), open) {
+        match (transactional, open) {
             (false, None) => Ok(()),
             (false, Some(_)) => {
                 refused("has a transaction open here and sent a batch that isn't part of it")
             }
-            (true, Some(open)) if open.epoch == batch.producer_epoch => Ok(()),
+            (true, Some(open)) if open.epoch == epoch => Ok(()),
             (true, Some(_)) => {
                 refused("has a transaction of an earlier epoch open here; it must be ended first")
             }
@@ -300,6 +304,22 @@ impl Producers {
         Ok(!again)
     }
 
+    /// Nothing comes from an older epoch.
+    pub(super) fn check_epoch(
+        &self,
+        id: ProducerId,
+        epoch: ProducerEpoch,
+    ) -> Result<(), AppendError> {
+        match self.map.get(&id) {
+            Some(known) if epoch < known.epoch => Err(AppendError::FencedProducer {
+                producer: id,
+                got: epoch,
+                current: known.epoch,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     fn check_sequence(
         &self,
         batch: &BatchHeader,
@@ -309,13 +329,7 @@ impl Producers {
         let Some(known) = self.map.get(&batch.producer_id) else {
             return Ok(None);
         };
-        if batch.producer_epoch < known.epoch {
-            return Err(AppendError::FencedProducer {
-                producer: batch.producer_id,
-                got: batch.producer_epoch,
-                current: known.epoch,
-            });
-        }
+        self.check_epoch(batch.producer_id, batch.producer_epoch)?;
         if !sequenced {
             return Ok(None);
         }

@@ -6,6 +6,8 @@
 use riverlog_wire::batch::{Batch, BatchHeader, EndTxnMarker};
 use riverlog_wire::{LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 
+#[cfg(doc)]
+use super::AppendAs;
 use super::bytes_at::{get_i16, get_i64};
 use super::{AppendError, Appended, Log};
 use crate::DiskError;
@@ -135,6 +137,18 @@ impl Log {
     ) -> Result<bool, DiskError> {
         let known = self.loaded()?.producers.get(producer);
         Ok(known.is_some_and(|p| p.transaction.is_some() && p.epoch == epoch))
+    }
+
+    /// Whether a batch of the broker's own ([`AppendAs::Coordinator`]) would be taken.
+    pub fn may_append_in_transaction(
+        &self,
+        producer: ProducerId,
+        epoch: ProducerEpoch,
+        verified: Offset,
+    ) -> Result<(), AppendError> {
+        let producers = &self.loaded()?.producers;
+        producers.check_epoch(producer, epoch)?;
+        producers.check_transaction(producer, epoch, true, Some(verified))
     }
 
     /// The first offset of a transaction that is open, or whose marker lies at or after `high_watermark`. `None`: everything

@@ -6,7 +6,7 @@ use riverlog_core::Now;
 use riverlog_core::groups::{GroupDescription, GroupShard, TopicPartition};
 use riverlog_wire::ErrorCode;
 
-use crate::command::{CommittedAnswer, Reply};
+use crate::command::{CommittedAnswer, Reply, StableAnswer};
 use crate::node::Node;
 use crate::shards::Shard;
 
@@ -31,6 +31,27 @@ impl Node {
             }
             None => reply.send(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)),
         }
+    }
+
+    pub(crate) fn stable_offsets(
+        &self,
+        group: &str,
+        partitions: Option<Vec<TopicPartition>>,
+        member: Option<(String, i32)>,
+        now: Now,
+        reply: Reply<StableAnswer>,
+    ) {
+        let Some(shards) = self.shards.load_full() else {
+            let none = partitions.unwrap_or_default();
+            return reply.send(Ok(none.into_iter().map(|p| (p, Ok(None))).collect()));
+        };
+        let Some(shard) = shards.of(group) else {
+            return reply.send(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE));
+        };
+        self.shard_question(shard, now, reply, |groups: &GroupShard| {
+            let member = member.as_ref().map(|(id, epoch)| (id.as_str(), *epoch));
+            groups.stable_offsets(group, partitions.as_deref(), member)
+        });
     }
 
     /// All groups in order of name.

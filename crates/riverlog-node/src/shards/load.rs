@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use riverlog_core::Now;
 use riverlog_log::{Read, ReadError};
-use riverlog_wire::Offset;
-use riverlog_wire::batch::{BatchError, batches};
+use riverlog_wire::batch::{BatchError, EndTxnMarker, batches};
+use riverlog_wire::{Offset, ProducerId};
 
 use super::Coordinator;
 use super::shard::{Shard, Stage};
@@ -52,9 +52,20 @@ impl<C: Coordinator> LoadJob for ShardLoad<C> {
             range: (from, until),
             now,
         } = *self;
-        let result = replay(&shard.partition, from, until, |key, value, at| {
-            machine.apply(key, value, at, now);
-        });
+        let result = replay(
+            &shard.partition,
+            from,
+            until,
+            |replayed, at| match replayed {
+                Replayed::Record(None, key, value) => machine.apply(key, value, at, now),
+                Replayed::Record(Some(producer), key, value) => {
+                    machine.apply_in_transaction(producer, key, value, at, now);
+                }
+                Replayed::Marker(producer, marker) => {
+                    machine.end_transaction(producer, marker.committed, at);
+                }
+            },
+        );
         Box::new(ShardLoaded {
             shard,
             life,
@@ -88,12 +99,20 @@ pub(crate) enum ReplayError {
     Gap(Offset),
 }
 
-/// Gives all records of `from..until` that have a key or a value, in order. Takes the partition's lock for each chunk.
+/// What a log holds at an offset.
+pub(crate) enum Replayed<'a> {
+    /// A record with its key and value, and whose transaction it is part of.
+    Record(Option<ProducerId>, &'a [u8], Option<&'a [u8]>),
+    /// The end of a transaction.
+    Marker(ProducerId, EndTxnMarker),
+}
+
+/// Gives all records and markers of `from..until`, in order. Takes the partition's lock for each chunk.
 pub(crate) fn replay(
     partition: &Partition,
     from: Offset,
     until: Offset,
-    mut each: impl FnMut(&[u8], Option<&[u8]>, Offset),
+    mut each: impl FnMut(Replayed<'_>, Offset),
 ) -> Result<(), ReplayError> {
     let mut at = from;
     while at < until {
@@ -116,15 +135,22 @@ pub(crate) fn replay(
         let bytes = slices.into_bytes()?;
         for batch in batches(&bytes) {
             let batch = batch?;
-            if batch.header.attributes.is_control() {
-                continue;
-            }
+            let (attributes, producer) = (batch.header.attributes, batch.header.producer_id);
+            let of = attributes.is_transactional().then_some(producer);
             for record in batch.records(OPENED_LIMIT)?.iter() {
                 let record = record?;
-                if record.offset >= at {
-                    let key = record.key.as_deref().unwrap_or_default();
-                    each(key, record.value.as_deref(), record.offset);
+                if record.offset < at {
+                    continue;
                 }
+                let (key, value) = (record.key.as_deref(), record.value.as_deref());
+                let replayed = match attributes.is_control() {
+                    false => Replayed::Record(of, key.unwrap_or_default(), value),
+                    true => match EndTxnMarker::parse(key, value) {
+                        Ok(Some(marker)) => Replayed::Marker(producer, marker),
+                        _ => continue,
+                    },
+                };
+                each(replayed, record.offset);
             }
         }
         at = next;

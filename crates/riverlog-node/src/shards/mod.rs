@@ -14,16 +14,16 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use riverlog_core::Now;
 use riverlog_core::coordinator::{Decision, Token};
-use riverlog_core::groups::{TopicPartition, partition_for};
+use riverlog_core::groups::{InTransaction, TopicPartition, partition_for};
 use riverlog_core::metadata::{AdminCommand, MetadataImage, NewTopic};
-use riverlog_wire::{ErrorCode, Offset, TopicId};
+use riverlog_wire::{ErrorCode, Offset, ProducerId, TopicId};
 
 use crate::controller::AdminReply;
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::timers::Timer;
 
-pub(crate) use load::{LoadDone, LoadJob, replay};
+pub(crate) use load::{LoadDone, LoadJob, Replayed, replay};
 pub(crate) use shard::Shard;
 
 /// What a coordinator decides.
@@ -57,6 +57,23 @@ pub(crate) trait Coordinator: Sized + Send + 'static {
     fn timer(index: i32) -> Timer;
 
     fn apply(&mut self, key: &[u8], value: Option<&[u8]>, at: Offset, now: Now);
+    /// A record of a producer's transaction.
+    fn apply_in_transaction(
+        &mut self,
+        _producer: ProducerId,
+        key: &[u8],
+        value: Option<&[u8]>,
+        at: Offset,
+        now: Now,
+    ) {
+        self.apply(key, value, at, now);
+    }
+    /// The marker that ends a producer's transaction.
+    fn end_transaction(&mut self, _producer: ProducerId, _committed: bool, _at: Offset) {}
+    /// The transaction that a command's records are part of.
+    fn transaction(_command: &Self::Command) -> Option<InTransaction> {
+        None
+    }
     fn loaded(&mut self, now: Now);
     fn decide(
         &self,

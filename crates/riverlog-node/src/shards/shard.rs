@@ -7,14 +7,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::coordinator::Token;
-use riverlog_core::groups::{GroupShard, TopicPartition};
+use riverlog_core::groups::{GroupShard, InTransaction, TopicPartition};
+use riverlog_log::Marker;
 use riverlog_mutants::Mutant;
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
-use riverlog_wire::{ErrorCode, Offset};
+use riverlog_wire::{ErrorCode, Offset, Sequence};
 
 use super::{Coordinator, DecisionOf};
-use crate::command::{CommittedAnswer, Reply};
+use crate::append::Ack;
+use crate::command::{AppendFailure, CommittedAnswer, Reply};
 use crate::node::Node;
 use crate::partition::{Owed, Partition};
 
@@ -52,6 +54,8 @@ pub(crate) struct ShardState<C: Coordinator> {
     /// What was appended and isn't durable: the position after it, and when.
     in_flight: VecDeque<(Offset, Duration)>,
     timer_at: Option<Duration>,
+    /// A transaction was committed that may have been waited for by bounded partitions: the position after its marker.
+    ended: Option<Offset>,
 }
 
 struct Open<C: Coordinator> {
@@ -100,7 +104,7 @@ impl<C: Coordinator> Default for Outbox<C> {
 }
 
 /// The decision's records can't be appended; nothing was performed.
-struct Refused;
+struct Refused(ErrorCode);
 
 impl<C: Coordinator> Shard<C> {
     pub(crate) fn new(partition: Arc<Partition>) -> Arc<Shard<C>> {
@@ -116,6 +120,7 @@ impl<C: Coordinator> Shard<C> {
                 next: 0,
                 in_flight: VecDeque::new(),
                 timer_at: None,
+                ended: None,
             }),
         })
     }
@@ -193,6 +198,7 @@ impl Node {
             return reply.send(C::refuse(shape, ErrorCode::COORDINATOR_NOT_AVAILABLE));
         }
         let commits = C::bounded_commits(self, &command);
+        let transaction = C::transaction(&command);
         let mut out = Outbox::default();
         let mut cold = false;
         {
@@ -213,12 +219,12 @@ impl Node {
                     let image = self.image.load();
                     let decision = machine.decide(command, token, &image, now);
                     state.open.insert(token, open);
-                    if self
-                        .perform(shard, &mut state, decision, now, &mut out)
-                        .is_err()
+                    let performed =
+                        self.perform(shard, &mut state, decision, transaction, now, &mut out);
+                    if let Err(Refused(error)) = performed
                         && let Some(open) = state.open.remove(&token)
                     {
-                        out.refused(open, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+                        out.refused(open, error);
                     }
                     self.timers_of(shard, &mut state, now, &mut out);
                 }
@@ -236,14 +242,23 @@ impl Node {
         shard: &Shard<C>,
         state: &mut ShardState<C>,
         decision: DecisionOf<C>,
+        transaction: Option<InTransaction>,
         now: Now,
         out: &mut Outbox<C>,
     ) -> Result<(), Refused> {
+        let not_available = Refused(ErrorCode::COORDINATOR_NOT_AVAILABLE);
         let Stage::Ready(machine) = &mut state.stage else {
-            return Err(Refused);
+            return Err(not_available);
         };
-        if !decision.records.is_empty() && !self.takes_own(&shard.partition) {
-            return Err(Refused);
+        if !decision.records.is_empty() {
+            if !self.takes_own(&shard.partition) {
+                return Err(not_available);
+            }
+            if let Some(transaction) = transaction {
+                // Nothing else is appended there before it, since the shard's lock is held.
+                let state = shard.partition.state.lock();
+                state.may_go_on(&transaction).map_err(Refused)?;
+            }
         }
         for soft in decision.soft {
             machine.soft(soft);
@@ -251,14 +266,27 @@ impl Node {
         let mut until = Offset::ZERO;
         if !decision.records.is_empty() {
             let mut batch = BatchBuilder::new(Compression::None);
+            if let Some(part) = transaction {
+                batch.producer(part.producer_id, part.producer_epoch, Sequence(0));
+                batch.transactional();
+            }
             for record in &decision.records {
                 batch.push(now.wall_ms, Some(&record.key), record.value.as_deref(), &[]);
             }
-            match self.append_own(&shard.partition, batch.build(), now, &mut out.owed) {
+            let bytes = batch.build();
+            let owed = &mut out.owed;
+            match self.append_own(&shard.partition, bytes, transaction, now, owed) {
                 Ok(appended) => {
                     let mut at = appended.first;
                     for record in &decision.records {
-                        machine.apply(&record.key, record.value.as_deref(), at, now);
+                        let (key, value) = (&record.key, record.value.as_deref());
+                        match transaction {
+                            None => machine.apply(key, value, at, now),
+                            Some(part) => {
+                                let producer = part.producer_id;
+                                machine.apply_in_transaction(producer, key, value, at, now);
+                            }
+                        }
                         at = at + 1;
                     }
                     until = appended.next;
@@ -311,7 +339,10 @@ impl Node {
             if decision.is_empty() {
                 break;
             }
-            if self.perform(shard, state, decision, now, out).is_err() {
+            if self
+                .perform(shard, state, decision, None, now, out)
+                .is_err()
+            {
                 if let Stage::Ready(machine) = &mut state.stage {
                     machine.hold(now.mono + PAUSE);
                 }
@@ -373,6 +404,49 @@ impl Node {
         }
     }
 
+    /// Appends the marker that ends a producer's transaction in a shard's partition, and applies it.
+    pub(crate) fn shard_marker<C: Coordinator>(
+        &self,
+        shard: &Arc<Shard<C>>,
+        marker: &Marker,
+        ack: Ack,
+        now: Now,
+    ) {
+        let mut out = Outbox::default();
+        let mut cold = false;
+        {
+            let mut state = shard.state.lock();
+            match state.ready().err() {
+                Some(error) => {
+                    cold = true;
+                    let failure = AppendFailure::new(error, error.message());
+                    out.owed.acks.push((ack, Err(failure)));
+                }
+                None => {
+                    let appended =
+                        shard
+                            .partition
+                            .state
+                            .lock()
+                            .append_marker(marker, ack, now, &mut out.owed);
+                    if let (Some(appended), Stage::Ready(machine)) = (appended, &mut state.stage) {
+                        let (producer, at) = (marker.producer_id, appended.first);
+                        machine.end_transaction(producer, marker.committed, at);
+                        state.in_flight.push_back((appended.next, now.mono));
+                        if marker.committed && self.has_bounded_topics() {
+                            state.ended = Some(appended.next);
+                        }
+                    }
+                    self.timers_of(shard, &mut state, now, &mut out);
+                }
+            }
+        }
+        if cold {
+            self.load_shard(shard, now);
+        }
+        self.send_out(shard, out, now);
+    }
+
     /// The high watermark of the shard's partition moved.
     pub(crate) fn shard_moved<C: Coordinator>(&self, index: i32, now: Now) {
         let Some(shard) = self.shard::<C>(index) else {
@@ -380,8 +454,15 @@ impl Node {
         };
         let durable = shard.partition.state.lock().high_watermark();
         let mut out = Outbox::default();
-        shard.state.lock().release(durable, &mut out);
+        let ended = {
+            let mut state = shard.state.lock();
+            state.release(durable, &mut out);
+            state.ended.take_if(|at| *at <= durable).is_some()
+        };
         self.send_out(&shard, out, now);
+        if ended {
+            self.make_room_everywhere(now);
+        }
     }
 
     /// Records of the shard's partition were lost: this life is over, the next one begins from the log.
@@ -420,7 +501,7 @@ impl Node {
             if let Ok(machine) = state.ready() {
                 let decision = machine.decide_topics_changed(&self.image.load(), now);
                 // Refused: the offsets stay, under the old topic's id.
-                let _refused = self.perform(shard, &mut state, decision, now, &mut out);
+                let _refused = self.perform(shard, &mut state, decision, None, now, &mut out);
                 self.timers_of(shard, &mut state, now, &mut out);
             } else {
                 cold = deleted;
@@ -510,7 +591,7 @@ impl Node {
             state.durable = state.durable.max(durable);
             let decision = machine.decide_topics_changed(&self.image.load(), now);
             state.stage = Stage::Ready(machine);
-            let _refused = self.perform(shard, &mut state, decision, now, &mut out);
+            let _refused = self.perform(shard, &mut state, decision, None, now, &mut out);
             self.timers_of(shard, &mut state, now, &mut out);
         }
         self.send_out(shard, out, now);

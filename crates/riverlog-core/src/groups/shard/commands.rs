@@ -75,6 +75,26 @@ impl GroupShard {
                     instance: instance.as_deref(),
                     generation: generation.0,
                     version,
+                    transactional: false,
+                };
+                self.commit(&group, &who, offsets, token, topics, now, &mut out);
+            }
+            // The host writes the records as part of the transaction.
+            GroupCommand::TxnCommit {
+                group,
+                generation,
+                member,
+                instance,
+                offsets,
+                version,
+                transaction: _,
+            } => {
+                let who = Committer {
+                    member: &member,
+                    instance: instance.as_deref(),
+                    generation: generation.0,
+                    version,
+                    transactional: true,
                 };
                 self.commit(&group, &who, offsets, token, topics, now, &mut out);
             }
@@ -157,15 +177,30 @@ impl GroupShard {
             instance,
             generation,
             version,
+            transactional,
         } = *who;
         let parts = offsets.iter().filter_map(|(p, _)| part(p, topics));
+        // A producer need not say for whom it commits; then nobody is asked.
+        let anyone = transactional && generation < 0 && member.is_empty() && instance.is_none();
+        let unknown_since = if transactional { 6 } else { 9 };
         let allowed = match self.groups.get(group).map(|g| &g.kind) {
+            Some(_) if anyone => Ok(None),
+            Some(Kind::Classic(c)) if transactional => c
+                .check_txn_commit(member, instance, generation)
+                .map(|()| None),
+            Some(Kind::Consumer(c)) if transactional => c
+                .check_commit(member, generation, i16::MAX, parts)
+                .map(|()| None)
+                .map_err(|error| match error {
+                    ErrorCode::STALE_MEMBER_EPOCH => ErrorCode::ILLEGAL_GENERATION,
+                    other => other,
+                }),
             Some(Kind::Classic(c)) => c.check_commit(member, instance, generation, now),
             Some(Kind::Consumer(c)) => c
                 .check_commit(member, generation, version, parts)
                 .map(|()| None),
             None if generation < 0 => Ok(None),
-            None if version >= 9 => Err(ErrorCode::GROUP_ID_NOT_FOUND),
+            None if version >= unknown_since => Err(ErrorCode::GROUP_ID_NOT_FOUND),
             None => Err(ErrorCode::ILLEGAL_GENERATION),
         };
         match allowed {
@@ -339,7 +374,8 @@ impl GroupShard {
                 if read.as_ref().is_none_or(|read| read.contains(&p.topic)) {
                     return ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC;
                 }
-                let stored = group.offsets.get(&p.topic, p.partition).is_some();
+                let stored = group.offsets.get(&p.topic, p.partition).is_some()
+                    || group.offsets.is_pending(&p.topic, p.partition);
                 if stored && gone.insert((&p.topic, p.partition)) {
                     out.record(&forget_offset(name, &p.topic, p.partition));
                 }
@@ -390,6 +426,7 @@ struct Committer<'a> {
     instance: Option<&'a str>,
     generation: i32,
     version: i16,
+    transactional: bool,
 }
 
 fn refused_heartbeat(error: ErrorCode, member: String) -> ConsumerHeartbeatAnswer {
@@ -421,7 +458,9 @@ impl Shape {
             GroupCommand::Heartbeat { .. } | GroupCommand::DeleteGroup { .. } => Shape::Error,
             GroupCommand::Leave { members, .. } => Shape::Leave(members.len()),
             GroupCommand::ConsumerHeartbeat(h) => Shape::ConsumerHeartbeat(h.member.clone()),
-            GroupCommand::Commit { offsets, .. } => Shape::Partitions(offsets.len()),
+            GroupCommand::Commit { offsets, .. } | GroupCommand::TxnCommit { offsets, .. } => {
+                Shape::Partitions(offsets.len())
+            }
             GroupCommand::DeleteOffsets { partitions, .. } => Shape::Partitions(partitions.len()),
         }
     }
@@ -456,6 +495,7 @@ impl GroupCommand {
             GroupCommand::Heartbeat { group, .. }
             | GroupCommand::Leave { group, .. }
             | GroupCommand::Commit { group, .. }
+            | GroupCommand::TxnCommit { group, .. }
             | GroupCommand::DeleteOffsets { group, .. }
             | GroupCommand::DeleteGroup { group } => group,
         }

@@ -99,13 +99,16 @@ impl GroupShard {
     }
 
     fn walk_topics(&self, from: &str, topics: &dyn Topics, now: Now, out: &mut Out) {
-        let any_gone = self.index.any_gone(topics);
+        let any_gone = self.index.any_gone(topics) || !self.pending.is_empty();
         let next = self.step(from, out, |name, group, out| {
             if any_gone {
                 for (topic, partition, stored) in group.offsets.iter() {
                     if stored.topic_is_gone(topic, topics) {
                         out.record(&forget_offset(name, topic, partition));
                     }
+                }
+                for (topic, partition) in group.offsets.pending_of_gone(topics) {
+                    out.record(&forget_offset(name, topic, partition));
                 }
             }
             if let Kind::Consumer(consumer) = &group.kind {
@@ -150,13 +153,14 @@ impl GroupShard {
                 true => empty_since.max(stored.commit_timestamp),
                 false => stored.commit_timestamp,
             };
+            let keeps = keeps || group.offsets.is_pending(topic, partition);
             if !keeps && stored.expired(base, &self.settings, now) {
                 gone.push((topic, partition));
             } else {
                 left = true;
             }
         }
-        if !left && idle {
+        if !left && idle && !group.offsets.has_pending() {
             group.delete(name, out);
         } else {
             for (topic, partition) in gone {
