@@ -4,6 +4,8 @@ mod alter_configs;
 mod alter_replica_log_dirs;
 mod api_versions;
 mod configs;
+mod consumer_group_describe;
+mod consumer_group_heartbeat;
 mod create_partitions;
 mod create_topics;
 mod delete_groups;
@@ -125,6 +127,8 @@ served! {
         OffsetDelete => offset_delete,
         DescribeQuorum => describe_quorum,
         UpdateFeatures => update_features,
+        ConsumerGroupHeartbeat => consumer_group_heartbeat,
+        ConsumerGroupDescribe => consumer_group_describe,
         DescribeCluster => describe_cluster,
         DescribeProducers => describe_producers,
         UnregisterBroker => unregister_broker,
