@@ -2,6 +2,7 @@
 
 mod admin;
 mod commits;
+mod consumer_groups;
 mod fetch;
 mod groups;
 mod metadata;
@@ -40,7 +41,7 @@ impl std::fmt::Debug for Check {
 
 /// All checks, in the order in which they are best run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let tables: [&'static [Check]; 11] = [
+    let tables: [&'static [Check]; 12] = [
         wire::CHECKS,
         metadata::CHECKS,
         admin::CHECKS,
@@ -50,6 +51,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         sessions::CHECKS,
         offsets::CHECKS,
         groups::CHECKS,
+        consumer_groups::CHECKS,
         commits::CHECKS,
         tools::CHECKS,
     ];
