@@ -200,7 +200,19 @@ fn describe(client: &mut Client<'_>) -> Outcome {
         group_ids: vec![group.clone(), ghost],
         ..ConsumerGroupDescribeRequest::default()
     };
-    let answer = client.ask(1, &request)?;
+    // Kafka shows what is durable, which comes a moment after the answer.
+    let mut answer = client.ask(1, &request)?;
+    for _ in 0..ROUNDS {
+        let members = answer.groups.first().map(|g| g.members.as_slice());
+        let target = members
+            .and_then(|m| m.first())
+            .map(|m| &m.target_assignment);
+        if target.is_some_and(|t| !t.topic_partitions.is_empty()) {
+            break;
+        }
+        client.broker().pass(Duration::from_millis(100));
+        answer = client.ask(1, &request)?;
+    }
     let [described, missing] =
         <[_; 2]>::try_from(answer.groups).map_err(|all| format!("{} groups came", all.len()))?;
     let error = ErrorCode::GROUP_ID_NOT_FOUND;
