@@ -198,10 +198,15 @@ impl Node {
                 if result.is_err() {
                     self.upkeep_failed(now);
                 }
+                // A group commit may have waited for the part of the write-ahead log that it made free.
+                self.want_flush();
             }
             Done::Volume(result) => {
-                if result.is_err() {
+                if let Err(error) = result {
                     self.upkeep_failed(now);
+                    if error.is_full() {
+                        self.tighten(now);
+                    }
                 }
                 self.wal_upkeep_done(now);
             }

@@ -117,6 +117,8 @@ impl Node {
             if self.tight.now.swap(false, Ordering::Relaxed) {
                 sometimes(Mark::FullDiskRecovered);
                 self.open_broken(now);
+                // The write-ahead log may wait for a checkpoint that found no room; no group commit comes before it.
+                self.upkeep_of_wal(true);
             }
         } else if !done.release {
             // Also at the start: the disk is full already.

@@ -39,6 +39,16 @@ fn a_batch_that_was_taken_back_made_a_restarted_log_doubt_what_came_before_it() 
 }
 
 #[test]
+fn a_full_write_ahead_log_and_the_upkeep_that_makes_room_waited_for_each_other() {
+    holds(1417);
+}
+
+#[test]
+fn a_checkpoint_that_found_no_room_was_never_tried_again() {
+    holds(2439);
+}
+
+#[test]
 fn a_seed_gives_one_run() {
     assert_eq!(run(3, false).trace, run(3, false).trace);
 }

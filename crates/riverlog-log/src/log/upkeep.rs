@@ -102,7 +102,12 @@ impl Upkeep {
             error: None,
         };
         let gate = self.gate.clone();
-        let result = gate.pass_upkeep(self.life, || self.keep(&mut done.durable));
+        let mut may_remove = true;
+        let result = gate.pass_upkeep(self.life, || {
+            self.keep(&mut done.durable)?;
+            may_remove = self.start_is_durable()?;
+            Ok(())
+        });
         // Files of a life that has ended still have to go, and so has what they wait for.
         let result_void = result.is_none();
         done.error = match result {
@@ -117,7 +122,12 @@ impl Upkeep {
             done.left = self.remove;
             done.make = self.make;
         } else {
-            for segment in self.remove {
+            let (remove, left) = match may_remove {
+                true => (self.remove, Vec::new()),
+                false => (Vec::new(), self.remove),
+            };
+            done.left = left;
+            for segment in remove {
                 if let Err(error) = segment.remove(&self.volume) {
                     done.error = Some(Failure {
                         error,
@@ -169,11 +179,23 @@ impl Upkeep {
             sync_folder(volume, &self.dir).map_err(minor)?;
         }
         *durable = true;
-        beside.map_err(minor)?;
-        if let Some(lsn) = self.start_lsn {
-            volume.make_durable(lsn).map_err(minor)?;
+        beside.map_err(minor)
+    }
+
+    /// Whether files before the start may go. When the write-ahead log has no room for the entry that says so, they stay until
+    /// the next upkeep, and what this one has synced counts all the same: it is what makes room.
+    fn start_is_durable(&self) -> Result<bool, Failure> {
+        let Some(lsn) = self.start_lsn else {
+            return Ok(true);
+        };
+        match self.volume.make_durable(lsn) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_full() => Ok(false),
+            Err(error) => Err(Failure {
+                error,
+                fatal: false,
+            }),
         }
-        Ok(())
     }
 
     /// Summaries, snapshots and epochs.

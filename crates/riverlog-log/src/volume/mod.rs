@@ -440,7 +440,8 @@ impl Volume {
     }
     /// Small work that keeps the write-ahead log quick and free: writes its next file through ahead of use, and a
     /// checkpoint when only that frees its oldest part. The host calls it every now and then on a thread that may wait for the disk,
-    /// again at once while it returns `true`. A full disk is no error: it is tried again at the next call.
+    /// again at once while it returns `true`. A file that can't be written through for lack of room is no error; a checkpoint
+    /// that can't be made is, since nothing else frees the write-ahead log: the host calls again when there may be room.
     pub fn upkeep(&self) -> Result<bool, DiskError> {
         let prepared = match self.wal.prepare() {
             Err(error) if error.is_full() => false,
@@ -455,10 +456,7 @@ impl Volume {
             table.unmarked_before(before) || (released < before && released < needed)
         });
         if marks {
-            match self.checkpoint(false) {
-                Err(error) if error.is_full() => return Ok(prepared),
-                other => other?,
-            }
+            self.checkpoint(false)?;
         }
         Ok(prepared || marks)
     }

@@ -8,6 +8,7 @@ use riverlog_wire::Offset;
 use super::support::*;
 use crate::disk::{CrashDisk, FaultOn, Survivors, Times};
 use crate::log::{AppendError, LogSettings};
+use crate::{Disk, OpenMode, VolumeSettings};
 
 fn is_segment(path: &str) -> bool {
     path.ends_with(".log")
@@ -83,6 +84,39 @@ fn a_batch_that_was_taken_back_made_a_restarted_log_doubt_what_came_before_it() 
             assert_eq!(read_all(&mut log, 0).unwrap(), [(0, 2)], "life {life}");
         }
     }
+}
+
+#[test]
+fn a_full_write_ahead_log_and_the_upkeep_that_makes_room_waited_for_each_other() {
+    let disk = CrashDisk::new(1);
+    let settings = VolumeSettings {
+        wal_bytes: 32 << 10,
+        ..volume_settings()
+    };
+    let (volume, mut log) = open_with(Arc::new(disk.clone()), small(), settings);
+    let mut end = Offset(0);
+    for i in 0..1_000 {
+        append(&mut log, batch(1, i, &"x".repeat(100))).unwrap();
+        write(&mut log).unwrap();
+        match volume.take_flush() {
+            Some(flush) => assert!(flush.run().error.is_none()),
+            None => break,
+        }
+        end = log.log_end_offset();
+    }
+    assert!(volume.take_flush().is_none());
+    // The new start has to be durable before files go, and finds no room.
+    log.delete_records(end).unwrap();
+    let upkeep = log.retain(0, end).unwrap();
+    log.upkeep_done(upkeep.run()).unwrap();
+    let first = format!("{}/{:020}.log", KEY.folder(), 0);
+    let is_there = || disk.open(&first, OpenMode::Read).is_ok();
+    assert!(is_there());
+    sync(&mut log).unwrap();
+    flush(&volume, &mut log);
+    assert!(log.synced() > end);
+    sync(&mut log).unwrap();
+    assert!(!is_there());
 }
 
 fn as_leader_epoch(epoch: i32) -> riverlog_wire::LeaderEpoch {

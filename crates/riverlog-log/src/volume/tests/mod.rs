@@ -461,6 +461,33 @@ fn upkeep_prepares_files_and_writes_the_checkpoint_that_frees_the_log() {
 }
 
 #[test]
+fn a_checkpoint_that_found_no_room_was_never_tried_again() {
+    let disk = CrashDisk::new(1);
+    let volume = open(&disk);
+    hand(&volume, 0);
+    while volume.upkeep().unwrap() {}
+    let full = std::io::ErrorKind::StorageFull;
+    disk.fail(FaultOn::Write, Times::Forever, full, |path| {
+        path.starts_with("checkpoint")
+    });
+    for to in 0.. {
+        let to = Offset(to);
+        let at = volume.submit(WalEntry::StartOffset { key: key(0), to });
+        let Some(flush) = volume.take_flush() else {
+            break;
+        };
+        assert!(flush.run().error.is_none());
+        volume.segments_synced(key(0), mark(to.0, to.0), at);
+    }
+    // Nothing but a checkpoint makes room: the host must hear that it wasn't made, and ask again.
+    assert!(volume.upkeep().is_err_and(|error| error.is_full()));
+    assert!(volume.take_flush().is_none());
+    disk.heal();
+    while volume.upkeep().unwrap() {}
+    flush(&volume);
+}
+
+#[test]
 fn a_hundred_thousand_logs_are_light() {
     let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::new());
     let settings = VolumeSettings::default();
