@@ -22,7 +22,7 @@ use crate::command::{
 use crate::errors::read_code;
 use crate::jobs::Work;
 use crate::node::Node;
-use crate::partition::{Partition, State};
+use crate::partition::{Owed, Partition, State};
 use crate::timers::{Timer, TimerId};
 
 /// A partition's list of parked fetches is swept when it is longer than this and than twice what lived last time.
@@ -107,7 +107,10 @@ impl ColdFetch {
                 continue;
             };
             match plan.run() {
-                Ok(slices) => partition.records = slices,
+                Ok(slices) => {
+                    partition.aborted.retain(|(_, first)| *first < slices.next);
+                    partition.records = slices;
+                }
                 Err(error) => *partition = refused(read_code(&error)),
             }
         }
@@ -167,8 +170,9 @@ impl Node {
             for (partition, version) in request.partitions.iter().zip(&plan.versions) {
                 let Ok(partition) = partition else { continue };
                 let mut state = partition.state.lock();
-                changed |= state.version != *version;
-                state.wait(&waiting);
+                let list = state.waiting(request.command.isolation);
+                changed |= list.version != *version;
+                list.add(&waiting);
             }
             *pending = Some(Pending {
                 request,
@@ -208,8 +212,9 @@ impl Node {
             for (partition, version) in pending.request.partitions.iter().zip(&plan.versions) {
                 let Ok(partition) = partition else { continue };
                 let mut state = partition.state.lock();
-                changed |= state.version != *version;
-                state.wait(waiting);
+                let list = state.waiting(pending.request.command.isolation);
+                changed |= list.version != *version;
+                list.add(waiting);
             }
             if !changed {
                 return;
@@ -339,6 +344,7 @@ impl Limits {
             let limit = (*limit).min(self.max_bytes.saturating_sub(total));
             if total > 0 && len > limit {
                 partition.records = Slices::default();
+                partition.aborted.clear();
             } else {
                 total += len;
             }
@@ -367,7 +373,8 @@ impl Request {
                 Err(error) => Err(*error),
                 Ok(partition) => {
                     let mut state = partition.state.lock();
-                    plan.versions.push(state.version);
+                    plan.versions
+                        .push(state.waiting(self.command.isolation).version);
                     state.look(asked, self.command.isolation, left, first)
                 }
             };
@@ -410,6 +417,7 @@ impl State {
         first: bool,
     ) -> Result<(FetchedPartition, Option<Read>), ErrorCode> {
         self.check_epoch(asked.current_leader_epoch)?;
+        self.know_transactions(isolation)?;
         let high_watermark = self.high_watermark();
         let last_stable_offset = self.last_stable_offset();
         let until = match isolation {
@@ -457,7 +465,26 @@ impl State {
         if !first && matches!(&read, Read::Ready(slices) if slices.len > limit) {
             return Ok((fetched, None));
         }
+        if isolation == Isolation::ReadCommitted {
+            let end = match &read {
+                Read::Ready(slices) => slices.next,
+                // What lies behind the batches that will be read is left out then.
+                Read::Plan(_) => until,
+            };
+            let aborted = log.aborted(asked.from, end);
+            fetched.aborted = aborted.iter().map(|a| (a.producer_id.0, a.first)).collect();
+        }
         Ok((fetched, Some(read)))
+    }
+
+    /// Who reads committed records only must be told what is open, also of a log that was not used since the start.
+    pub(crate) fn know_transactions(&mut self, isolation: Isolation) -> Result<(), ErrorCode> {
+        match &mut self.log {
+            Some(log) if isolation == Isolation::ReadCommitted => log
+                .know_transactions()
+                .map_err(|_| ErrorCode::KAFKA_STORAGE_ERROR),
+            _ => Ok(()),
+        }
     }
 
     /// KIP-320: what the client knows of the leader epoch must be what it is.
@@ -470,23 +497,40 @@ impl State {
             Err(ErrorCode::UNKNOWN_LEADER_EPOCH)
         }
     }
+}
+
+/// Parked fetches of one partition.
+///
+/// The list doesn't own them: a fetch owns the partitions that it asks for.
+#[derive(Default)]
+pub(crate) struct WaitList {
+    /// Grows with whatever they should look at again.
+    version: u64,
+    list: Vec<Weak<Waiting>>,
+    /// Length of the list after the last sweep.
+    live: usize,
+}
+
+impl WaitList {
+    pub(crate) fn wake(&mut self, owed: &mut Owed) {
+        self.version += 1;
+        owed.woken.append(&mut self.list);
+    }
 
     /// Puts a fetch in the list, and sweeps out those that were answered through other partitions.
-    ///
-    /// The list doesn't own them: a fetch owns the partitions that it asks for.
-    fn wait(&mut self, waiting: &Arc<Waiting>) {
+    fn add(&mut self, waiting: &Arc<Waiting>) {
         let same = |w: &Weak<Waiting>| std::ptr::eq(w.as_ptr(), Arc::as_ptr(waiting));
-        if self.waiting.len() >= SWEEP.max(2 * self.waiting_live) {
+        if self.list.len() >= SWEEP.max(2 * self.live) {
             let open = |w: &Weak<Waiting>| {
                 w.upgrade()
                     .is_some_and(|w| !w.answered.load(Ordering::Relaxed))
             };
-            self.waiting.retain(|w| !same(w) && open(w));
-            self.waiting_live = self.waiting.len();
+            self.list.retain(|w| !same(w) && open(w));
+            self.live = self.list.len();
         }
         // A fetch that was woken by another partition is still in this list.
-        if !self.waiting.iter().rev().take(SWEEP).any(same) {
-            self.waiting.push(Arc::downgrade(waiting));
+        if !self.list.iter().rev().take(SWEEP).any(same) {
+            self.list.push(Arc::downgrade(waiting));
         }
     }
 }

@@ -83,6 +83,7 @@ impl State {
         current: LeaderEpoch,
     ) -> Result<Looked, ErrorCode> {
         self.check_epoch(current)?;
+        self.know_transactions(isolation)?;
         let until = match isolation {
             Isolation::ReadUncommitted => self.high_watermark(),
             Isolation::ReadCommitted => self.last_stable_offset(),

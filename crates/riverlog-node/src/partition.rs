@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 
 use crate::append::Ack;
 use crate::bounded::Bound;
-use crate::command::{AppendAnswer, AppendFailure, PartitionDescription};
-use crate::fetch::Waiting;
+use crate::command::{AppendAnswer, AppendFailure, Isolation, PartitionDescription};
+use crate::fetch::{WaitList, Waiting};
 use crate::tables::TopicInfo;
 
 /// Who else wants to know when the high watermark moves or appended records are lost.
@@ -55,11 +55,12 @@ pub(crate) struct State {
     pub(crate) sync: bool,
     /// `riverlog.retention.records`.
     pub(crate) retention_records: Option<u64>,
-    /// Grows with whatever a parked fetch should look at again.
-    pub(crate) version: u64,
-    pub(crate) waiting: Vec<Weak<Waiting>>,
-    /// Length of that list after the last sweep.
-    pub(crate) waiting_live: usize,
+    /// Fetches that wait for the high watermark.
+    pub(crate) waiting: WaitList,
+    /// Fetches that wait for the last stable offset, which may stand still while the high watermark moves.
+    pub(crate) waiting_stable: WaitList,
+    /// Where that was when they were last woken.
+    stable: Offset,
     /// Appends that wait for the high watermark, in order of offset.
     pub(crate) acks_all: VecDeque<Parked>,
     /// Appends that wait for the leader alone (acks=1), in order of offset.
@@ -155,9 +156,9 @@ impl State {
             min_isr: min_isr(config, replicas),
             sync,
             retention_records: retention_records(config),
-            version: 0,
-            waiting: Vec::new(),
-            waiting_live: 0,
+            waiting: WaitList::default(),
+            waiting_stable: WaitList::default(),
+            stable: Offset(-1),
             acks_all: VecDeque::new(),
             acks_leader: VecDeque::new(),
             timer_at: None,
@@ -215,13 +216,26 @@ impl State {
             let held = u64::try_from(high_watermark - log.log_start_offset()).unwrap_or(0);
             owed.retain = held > keep + keep / 8;
         }
-        self.wake(owed);
+        let stable = self.last_stable_offset();
+        if std::mem::replace(&mut self.stable, stable) == stable {
+            self.waiting.wake(owed);
+        } else {
+            self.wake(owed);
+        }
     }
 
     /// Something changed that a parked fetch may want to answer with.
     pub(crate) fn wake(&mut self, owed: &mut Owed) {
-        self.version += 1;
-        owed.woken.append(&mut self.waiting);
+        self.waiting.wake(owed);
+        self.waiting_stable.wake(owed);
+    }
+
+    /// The fetches that wait for what a reader of that isolation may see.
+    pub(crate) fn waiting(&mut self, isolation: Isolation) -> &mut WaitList {
+        match isolation {
+            Isolation::ReadUncommitted => &mut self.waiting,
+            Isolation::ReadCommitted => &mut self.waiting_stable,
+        }
     }
 
     /// A write came back with an error, or a group commit failed: whoever waited for what is gone, or can't become

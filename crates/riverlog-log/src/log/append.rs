@@ -233,13 +233,19 @@ impl Log {
             let marker = marker_of(header, whole.get(at..).unwrap_or_default());
             let applied = match self.opening && header.base_offset < log.producers_since {
                 false => log.producers.apply(header, marker, seen),
-                // The snapshot knows of it.
-                true => Applied::default(),
+                // The snapshot knows of it, but not what it aborts.
+                true => {
+                    log.active().state().knows_aborted &= marker.is_none();
+                    Applied::default()
+                }
             };
             if log.epochs.on_batch(header.leader_epoch, header.base_offset) {
                 log.epochs_dirty = true;
             }
-            let info = BatchInfo::new(header, now_ms.unwrap_or(-1));
+            let info = BatchInfo {
+                aborted: applied.aborted,
+                ..BatchInfo::new(header, now_ms.unwrap_or(-1))
+            };
             let base = log.active().base;
             log.planned
                 .add(base, &info, self.settings.index_interval_bytes);

@@ -20,7 +20,9 @@ pub(super) const CHECK_ENTRY: usize = 8;
 
 const MAGIC: &[u8; 8] = b"RLCHECK\x01";
 const SUMMARY_AT: usize = 64;
-const SUMMARY_LEN: usize = 112;
+const SUMMARY_LEN: usize = 128;
+/// What summaries had before there were transactions.
+const SUMMARY_LEN_OLD: usize = 112;
 
 /// Whose segment: what the CRCs are seeded with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +131,8 @@ pub struct Summary {
     pub gaps: bool,
     /// Producers known at `next`; 0: there is no producer snapshot to look for.
     pub producers: u32,
+    /// Entries of the index of aborted transactions, and CRC-32C over them.
+    pub aborted: (u32, u32),
 }
 
 impl Summary {
@@ -153,6 +157,8 @@ impl Summary {
         out.extend(self.producers.to_be_bytes());
         out.extend(self.last_time.to_be_bytes());
         out.extend(u32::from(self.gaps).to_be_bytes());
+        out.extend(self.aborted.0.to_be_bytes());
+        out.extend(self.aborted.1.to_be_bytes());
         out.resize(SUMMARY_LEN - 4, 0);
         out.extend(summary_crc(seed, &out).to_be_bytes());
         let mut fixed = [0; SUMMARY_LEN];
@@ -160,10 +166,15 @@ impl Summary {
         fixed
     }
     fn decode(seed: &CheckSeed, bytes: &[u8]) -> Option<Summary> {
-        let body = bytes.get(..SUMMARY_LEN - 4)?;
-        if get_u32(bytes, SUMMARY_LEN - 4)? != summary_crc(seed, body) {
-            return None;
-        }
+        let sealed = |len: usize| {
+            let body = bytes.get(..len - 4)?;
+            (get_u32(bytes, len - 4)? == summary_crc(seed, body)).then_some(body)
+        };
+        let body = sealed(SUMMARY_LEN).or_else(|| sealed(SUMMARY_LEN_OLD))?;
+        let aborted = match body.len() > SUMMARY_LEN_OLD {
+            true => (get_u32(body, 104)?, get_u32(body, 108)?),
+            false => (0, 0),
+        };
         Some(Summary {
             size: get_u64(body, 0)?,
             next: Offset(get_i64(body, 8)?),
@@ -181,6 +192,7 @@ impl Summary {
             producers: get_u32(body, 88)?,
             last_time: get_i64(body, 92)?,
             gaps: get_u32(body, 100)? != 0,
+            aborted,
         })
     }
 }
@@ -289,7 +301,22 @@ mod tests {
             producers: 8,
             last_time: 9,
             gaps: true,
+            aborted: (10, 11),
         }
+    }
+
+    #[test]
+    fn a_summary_from_before_there_were_transactions_is_read() {
+        let mut bytes = seed(1).encode_header(&summary());
+        let at = SUMMARY_AT + SUMMARY_LEN_OLD - 4;
+        bytes[at - 4..].fill(0);
+        let crc = summary_crc(&seed(1), &bytes[SUMMARY_AT..at]);
+        bytes[at..at + 4].copy_from_slice(&crc.to_be_bytes());
+        let expected = Summary {
+            aborted: (0, 0),
+            ..summary()
+        };
+        assert_eq!(seed(1).parse_header(&bytes), Some(expected));
     }
 
     #[test]

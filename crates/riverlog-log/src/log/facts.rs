@@ -6,6 +6,7 @@ use riverlog_wire::{LeaderEpoch, Offset};
 use super::check::Summary;
 use super::crc::Crc;
 use super::index::{IndexEntry, TimeEntry};
+use super::transactions::AbortedTransaction;
 
 /// What a segment needs to know of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,8 @@ pub(super) struct BatchInfo {
     pub(super) epoch: LeaderEpoch,
     /// Wall clock of the append; −1 where unknown.
     pub(super) appended_ms: i64,
+    /// The transaction that this batch aborts.
+    pub(super) aborted: Option<AbortedTransaction>,
 }
 
 impl BatchInfo {
@@ -29,6 +32,7 @@ impl BatchInfo {
             max_timestamp: header.max_timestamp,
             epoch: header.leader_epoch,
             appended_ms,
+            aborted: None,
         }
     }
 }
@@ -53,6 +57,8 @@ pub(super) struct Facts {
     pub(super) since_index: u32,
     /// Offsets are missing between batches: compaction and erasure do that, appends don't.
     pub(super) gaps: bool,
+    pub(super) aborted_entries: u32,
+    pub(super) aborted_crc: Crc,
 }
 
 /// Index entries that a batch brings.
@@ -60,6 +66,13 @@ pub(super) struct Facts {
 pub(super) struct Marks {
     pub(super) index: Option<IndexEntry>,
     pub(super) time: Option<TimeEntry>,
+    pub(super) aborted: Option<AbortedTransaction>,
+}
+
+impl Marks {
+    pub(super) fn is_empty(&self) -> bool {
+        self.index.is_none() && self.time.is_none() && self.aborted.is_none()
+    }
 }
 
 impl Facts {
@@ -80,6 +93,8 @@ impl Facts {
             last_time: -1,
             since_index: 0,
             gaps: false,
+            aborted_entries: 0,
+            aborted_crc: Crc::default(),
         }
     }
 
@@ -101,6 +116,10 @@ impl Facts {
             self.max_timestamp_at = last;
         }
         let mut marks = Marks::default();
+        if let Some(aborted) = &batch.aborted {
+            self.mark_aborted(aborted);
+            marks.aborted = Some(*aborted);
+        }
         if self.since_index > interval {
             let entry = IndexEntry {
                 relative: relative(base, last),
@@ -133,6 +152,20 @@ impl Facts {
         self.time_entries += 1;
         self.last_time = self.max_timestamp;
         Some(entry)
+    }
+
+    fn mark_aborted(&mut self, aborted: &AbortedTransaction) {
+        self.aborted_crc.update(&aborted.encode());
+        self.aborted_entries += 1;
+    }
+
+    /// The index of aborted transactions has these entries.
+    pub(super) fn set_aborted(&mut self, all: &[AbortedTransaction]) {
+        self.aborted_entries = 0;
+        self.aborted_crc = Crc::default();
+        for aborted in all {
+            self.mark_aborted(aborted);
+        }
     }
 
     /// The time that counts for retention by age. Records from the future, or without a time, count from their append.
@@ -169,6 +202,7 @@ impl Facts {
             last_time: self.last_time,
             gaps: self.gaps,
             producers,
+            aborted: (self.aborted_entries, self.aborted_crc.value()),
         }
     }
 
@@ -189,6 +223,8 @@ impl Facts {
             last_time: summary.last_time,
             since_index: summary.since_index,
             gaps: summary.gaps,
+            aborted_entries: summary.aborted.0,
+            aborted_crc: Crc::resume(summary.aborted.1),
         }
     }
 }

@@ -20,6 +20,7 @@ use super::scan::{Scan, ScanRules, Step, Walker, from_start, scan};
 use super::segment::{Segment, Trust, disk_error, remove_file};
 use super::snapshot::{parse_snapshot, restore};
 use super::tail::Tail;
+use super::transactions::AbortedTransaction;
 use crate::{DiskError, DiskFile, LogKey, OpenMode, Volume};
 
 /// Kafka's name for the file of epochs.
@@ -193,7 +194,35 @@ pub(super) fn load(volume: &Volume, rules: LoadRules) -> Result<Loaded, DiskErro
         end.max(rules.start).min(rules.snapshots_until),
         empty_of_producers,
     )?;
+    rebuild_aborted(volume, &out)?;
     Ok(out)
+}
+
+/// Makes the indexes of aborted transactions again that are missing or damaged, or end before their segments do: from the
+/// newest producer snapshot that lies before them, and the batches that follow it.
+pub(super) fn rebuild_aborted(volume: &Volume, log: &Loaded) -> Result<(), DiskError> {
+    let unknown = log.segments.iter().filter(|s| !s.state().knows_aborted);
+    let unknown: Vec<&Arc<Segment>> = unknown.collect();
+    let (Some(first), Some(last)) = (unknown.first(), unknown.last()) else {
+        return Ok(());
+    };
+    let mut producers = Producers::default();
+    let mut from = Offset(0);
+    for at in log.snapshots.range(..=first.base).rev() {
+        let bytes = read_small(volume, &snapshot_path(&log.dir, *at))?;
+        if let Some(entries) = bytes.and_then(|b| parse_snapshot(&b)) {
+            (producers, from) = (restore(&entries), *at);
+            break;
+        }
+    }
+    let range = from..last.facts().next;
+    let all = replay(volume, &log.segments, range, &[], &mut producers)?;
+    for segment in unknown {
+        let next = segment.facts().next;
+        let here = |a: &&AbortedTransaction| a.last >= segment.base && a.last < next;
+        segment.rebuilt_aborted(all.iter().filter(here).copied().collect());
+    }
+    Ok(())
 }
 
 struct Loader<'a> {
@@ -295,6 +324,11 @@ impl Loader<'_> {
         summary: &Summary,
     ) -> Result<(Arc<Segment>, Option<Scan>), DiskError> {
         let segment = Arc::new(segment);
+        if summary.aborted.0 > 0
+            && let Some(all) = segment.read_aborted(self.volume, summary.aborted)?
+        {
+            segment.found_aborted(all);
+        }
         if summary.producers == 0 {
             self.empty_of_producers = Some(summary.next);
         }
@@ -537,15 +571,16 @@ pub(super) fn producers_at(
 }
 
 /// Applies the batches that begin in `range`: those of `segments`, and in their places those of `gone`, which are not in them
-/// any more and in order.
+/// any more and in order. Returns the transactions that were aborted.
 pub(super) fn replay(
     volume: &Volume,
     segments: &[Arc<Segment>],
     range: Range<Offset>,
     gone: &[Told],
     producers: &mut Producers,
-) -> Result<(), DiskError> {
+) -> Result<Vec<AbortedTransaction>, DiskError> {
     let from = range.start;
+    let mut aborted = Vec::new();
     let mut gone = gone.iter().peekable();
     let mut apply = |producers: &mut Producers, told: &Told| {
         let at = told.header.base_offset;
@@ -553,7 +588,7 @@ pub(super) fn replay(
             while let Some(earlier) = gone.next_if(|g| g.header.base_offset < at) {
                 earlier.tell(producers);
             }
-            told.tell(producers);
+            aborted.extend(told.tell(producers).aborted);
         }
     };
     for segment in segments {
@@ -585,5 +620,5 @@ pub(super) fn replay(
     for told in gone {
         told.tell(producers);
     }
-    Ok(())
+    Ok(aborted)
 }

@@ -144,7 +144,6 @@ pub(super) struct Producers {
 pub(super) struct Applied {
     pub(super) undo: Undo,
     /// The batch is the marker that aborted it.
-    #[expect(dead_code, reason = "for the index of aborted transactions")]
     pub(super) aborted: Option<AbortedTransaction>,
 }
 

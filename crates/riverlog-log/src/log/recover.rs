@@ -12,7 +12,7 @@ use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::batch::{BatchHeader, batches};
 use riverlog_wire::{LeaderEpoch, Offset};
 
-use super::load::{LoadRules, load, producers_at, replay, snapshot_path};
+use super::load::{LoadRules, load, producers_at, rebuild_aborted, replay, snapshot_path};
 use super::producers::{Producers, Told};
 use super::segment::{Segment, disk_error};
 use super::snapshot::encode_snapshot;
@@ -166,6 +166,7 @@ impl Log {
             self.skip_to(self.start)?;
         }
         self.tell_of_deleted(deleted)?;
+        rebuild_aborted(&volume, self.loaded_mut()?)?;
         self.last_epoch = self.loaded_mut()?.epochs.last();
         // Batches that were acknowledged and whose entries have been released are in synced segments; but which those
         // are, the mark may not say yet.

@@ -292,6 +292,7 @@ pub(super) fn scan(
         time: Vec::new(),
         blocks: Vec::new(),
         block,
+        markers: false,
     };
     loop {
         // Compaction and erasure leave gaps, but only in what has been durable for long.
@@ -332,6 +333,8 @@ pub(super) fn scan(
                         .skip(header.size() as u64, &mut rebuilt.blocks);
                 }
                 let info = BatchInfo::new(&header, -1);
+                let attributes = header.attributes;
+                rebuilt.markers |= attributes.is_control() && attributes.is_transactional();
                 let marks = rebuilt.facts.add(segment.base, &info, rules.interval);
                 rebuilt.index.extend(marks.index);
                 rebuilt.time.extend(marks.time);

@@ -8,6 +8,7 @@ use riverlog_wire::Offset;
 use super::check::{BLOCK, BlockCrc, CheckSeed, Summary};
 use super::facts::{Facts, Marks};
 use super::index::{IndexEntry, TimeEntry};
+use super::transactions::AbortedTransaction;
 use crate::{DiskError, DiskFile, LogKey, OpenMode, Volume};
 
 /// Entries that are kept in memory before they are written beside the segment: 4 KiB of index.
@@ -66,6 +67,10 @@ pub(super) struct State {
     pub(super) pending_index: Vec<IndexEntry>,
     pub(super) pending_time: Vec<TimeEntry>,
     pub(super) pending_checks: Vec<Option<u32>>,
+    /// Transactions that were aborted by a marker in this segment, in order of the markers. All of them: few are.
+    pub(super) aborted: Vec<AbortedTransaction>,
+    /// Whether these are known: a scan finds that there are markers, but not what they abort.
+    pub(super) knows_aborted: bool,
 }
 
 /// Whether the index files are those that the summary means.
@@ -83,6 +88,7 @@ pub(super) struct Flushed {
     pub(super) index: u32,
     pub(super) time: u32,
     pub(super) checks: u64,
+    pub(super) aborted: u32,
 }
 
 /// What a block is compared with.
@@ -120,6 +126,8 @@ impl Segment {
                 pending_index: Vec::new(),
                 pending_time: Vec::new(),
                 pending_checks: Vec::new(),
+                aborted: Vec::new(),
+                knows_aborted: true,
             }),
             side_io: Mutex::new(()),
             pinned: OnceLock::new(),
@@ -142,9 +150,31 @@ impl Segment {
                 index: summary.index.0,
                 time: summary.time.0,
                 checks: summary.size / BLOCK,
+                aborted: 0,
             };
+            state.knows_aborted = summary.aborted.0 == 0;
         }
         segment
+    }
+
+    /// What the index of aborted transactions was found to hold: its first entries are those that the summary means.
+    pub(super) fn found_aborted(&self, all: Vec<AbortedTransaction>) {
+        let mut state = self.state.lock();
+        state.flushed.aborted = all.len() as u32;
+        state.aborted = all;
+        state.knows_aborted = true;
+    }
+
+    /// What markers abort, made again from the log; written beside the segment with the next summary.
+    pub(super) fn rebuilt_aborted(&self, all: Vec<AbortedTransaction>) {
+        let _io = self.side_io.lock();
+        let mut state = self.state.lock();
+        state.life += 1;
+        state.facts.set_aborted(&all);
+        state.flushed.aborted = 0;
+        state.aborted = all;
+        state.knows_aborted = true;
+        state.summarized = u64::MAX;
     }
 
     pub(super) fn state(&self) -> parking_lot::MutexGuard<'_, State> {
@@ -216,6 +246,9 @@ impl Segment {
         state
             .pending_time
             .extend(done.marks.iter().filter_map(|m| m.time));
+        state
+            .aborted
+            .extend(done.marks.iter().filter_map(|m| m.aborted));
         state.pending_checks.extend(done.blocks);
     }
 
@@ -253,6 +286,7 @@ impl Segment {
         state.facts = scan.facts;
         state.block = scan.block;
         state.own_from = scan.own_from;
+        state.knows_aborted &= !scan.markers;
         state.cut_side |= doubtful;
         state.sync_check |= doubtful;
         state.pending_index.append(&mut scan.index);
@@ -276,6 +310,8 @@ impl Segment {
         // An older life's entries may lie in the file beyond these.
         state.sync_check = true;
         state.flushed = Flushed::default();
+        state.aborted.clear();
+        state.knows_aborted = !scan.markers;
         state.cut_side = true;
         state.pending_index = std::mem::take(&mut scan.index);
         state.pending_time = std::mem::take(&mut scan.time);
@@ -288,8 +324,13 @@ impl Segment {
         let _io = self.side_io.lock();
         let mut state = self.state.lock();
         let blocks = scan.facts.size / BLOCK;
+        let next = scan.facts.next;
         state.life += 1;
         state.facts = scan.facts;
+        state.aborted.retain(|a| a.last < next);
+        let State { facts, aborted, .. } = &mut *state;
+        facts.set_aborted(aborted);
+        state.flushed.aborted = 0;
         state.block = block;
         state.unsynced = Some(file);
         state.sealed = false;
@@ -334,6 +375,8 @@ pub(super) struct Rebuilt {
     pub(super) blocks: Vec<Option<u32>>,
     pub(super) block: BlockCrc,
     pub(super) own_from: u64,
+    /// Transactions end in the bytes that were scanned.
+    pub(super) markers: bool,
 }
 
 /// Removes a file, and the open handle that the volume may keep of it.

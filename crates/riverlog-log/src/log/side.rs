@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{LeaderEpoch, Offset};
 
 use super::check::{BLOCK, CHECK_ENTRY, CHECK_HEADER, Summary};
@@ -12,6 +13,7 @@ use super::crc::crc32c;
 use super::index::{INDEX_ENTRY, IndexEntry, TIME_ENTRY, TimeEntry};
 use super::scan::{ScanRules, from_start, scan};
 use super::segment::{BlockCheck, PendingSummary, Segment, Trust, disk_error, remove_file};
+use super::transactions::{ABORTED_ENTRY, AbortedTransaction, parse_aborted};
 use crate::{DiskError, DiskFile, OpenMode, Volume};
 
 /// Kafka's default for `index.interval.bytes`: indexes that are made again are as dense as that.
@@ -24,6 +26,18 @@ impl Segment {
         Ok(bytes.and_then(|b| self.seed.parse_header(&b)))
     }
 
+    /// The aborted transactions that a summary means; `None` when the file beside the segment doesn't hold them.
+    pub(super) fn read_aborted(
+        &self,
+        volume: &Volume,
+        (entries, crc): (u32, u32),
+    ) -> Result<Option<Vec<AbortedTransaction>>, DiskError> {
+        let len = (entries as usize).saturating_mul(ABORTED_ENTRY);
+        let bytes = self.read_side(volume, "txnindex", 0, len)?;
+        let sound = |bytes: &Vec<u8>| crc32c(bytes) == crc || active(Mutant::IndexTrusted);
+        Ok(bytes.filter(sound).and_then(|b| parse_aborted(&b)))
+    }
+
     /// Writes what is pending into the files beside the segment; with a summary, that too. On an error everything stays
     /// pending: nothing durable depends on it.
     pub(super) fn flush_side(
@@ -32,7 +46,7 @@ impl Segment {
         summary: Option<PendingSummary>,
     ) -> Result<(), DiskError> {
         let _io = self.side_io.lock();
-        let (flushed, cut, index, time, checks, summary) = {
+        let (flushed, cut, index, time, checks, aborted, summary) = {
             let state = self.state();
             if !state.made || self.pinned.get().is_some() {
                 return Ok(());
@@ -43,6 +57,7 @@ impl Segment {
                 state.pending_index.clone(),
                 state.pending_time.clone(),
                 state.pending_checks.clone(),
+                state.aborted.clone(),
                 summary.filter(|s| s.life == state.life),
             )
         };
@@ -77,6 +92,22 @@ impl Segment {
             .collect();
         let at = CHECK_HEADER as u64 + flushed.checks * CHECK_ENTRY as u64;
         write("check", &bytes, at)?;
+        let known = flushed.aborted as usize;
+        if aborted.is_empty() && cut {
+            // Kafka has none either where nothing was aborted.
+            remove_file(volume, &self.path("txnindex"))?;
+        } else if cut || known < aborted.len() {
+            let new = aborted.get(known..).unwrap_or_default();
+            let bytes: Vec<u8> = new.iter().flat_map(|a| a.encode()).collect();
+            let path = self.path("txnindex");
+            let file = volume.file(&path, OpenMode::Create)?;
+            let at = (known * ABORTED_ENTRY) as u64;
+            if cut || known == 0 {
+                file.set_len(at).map_err(disk_error("cut", &path))?;
+            }
+            file.write_at(&[&bytes], at)
+                .map_err(disk_error("write", &path))?;
+        }
         if let Some(pending) = &summary {
             let path = self.path("check");
             let file = volume.file(&path, OpenMode::Create)?;
@@ -91,6 +122,7 @@ impl Segment {
         state.flushed.index += index.len() as u32;
         state.flushed.time += time.len() as u32;
         state.flushed.checks += checks.len() as u64;
+        state.flushed.aborted = aborted.len() as u32;
         if let Some(pending) = summary {
             state.summarized = pending.summary.size;
         }
@@ -104,7 +136,7 @@ impl Segment {
 
     /// Removes what a segment of the same name left: a summary of an earlier life must not come back at a power cut.
     pub(super) fn clear_side(&self, volume: &Volume) -> Result<(), DiskError> {
-        for extension in ["index", "timeindex", "check"] {
+        for extension in ["index", "timeindex", "txnindex", "check"] {
             remove_file(volume, &self.path(extension))?;
         }
         Ok(())

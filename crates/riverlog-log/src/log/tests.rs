@@ -6,6 +6,7 @@ mod faults;
 mod hostile;
 mod later_lives;
 mod model;
+mod model_transactions;
 mod producers;
 mod retention;
 mod support;

@@ -151,13 +151,41 @@ impl Log {
         producers.check_transaction(producer, epoch, true, Some(verified))
     }
 
+    /// Transactions that were aborted, and may have records in `from..until`; in order of their markers.
+    pub fn aborted(&self, from: Offset, until: Offset) -> Vec<AbortedTransaction> {
+        let mut out = Vec::new();
+        let Some(log) = self.loaded.get() else {
+            return out;
+        };
+        let after = log.segments.partition_point(|s| s.base <= from);
+        for segment in log.segments.iter().skip(after.saturating_sub(1)) {
+            let state = segment.state();
+            let ended = state.aborted.partition_point(|a| a.last < from);
+            for aborted in state.aborted.iter().skip(ended) {
+                if aborted.first < until {
+                    out.push(*aborted);
+                }
+                // Whatever was open then begins behind.
+                if aborted.last_stable >= until {
+                    return out;
+                }
+            }
+        }
+        out
+    }
+
+    /// Makes sure that open and aborted transactions are known: reads the folder of a log that was not used since it was
+    /// opened.
+    pub fn know_transactions(&mut self) -> Result<(), DiskError> {
+        self.loaded_mut().map(|_| ())
+    }
+
     /// The first offset of a transaction that is open, or whose marker lies at or after `high_watermark`. `None`: everything
-    /// before the high watermark is decided.
+    /// before the high watermark is decided, as far as is known ([`Log::know_transactions`]).
     pub fn first_unstable_offset(&self, high_watermark: Offset) -> Option<Offset> {
-        // A log that can't be read shows nothing either.
-        let log = self.loaded().ok()?;
+        let log = self.loaded.get()?;
         let first = log.producers.first_unstable(high_watermark)?;
-        (first < high_watermark).then_some(first.max(self.start))
+        Some(first.max(self.start)).filter(|first| *first < high_watermark)
     }
 
     /// Nothing before `high_watermark` is taken back any more.

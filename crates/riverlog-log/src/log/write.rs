@@ -96,7 +96,7 @@ impl Write {
             .batches
             .iter()
             .map(|b| facts.add(self.segment.base, b, self.interval))
-            .filter(|m| m.index.is_some())
+            .filter(|m| !m.is_empty())
             .collect();
         if self.segment.wants_flush() {
             let _ = self.segment.flush_side(volume, None);

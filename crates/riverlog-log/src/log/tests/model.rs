@@ -30,16 +30,16 @@ impl Random {
     pub(super) fn below(&mut self, n: u64) -> u64 {
         self.next() % n.max(1)
     }
-    fn one_in(&mut self, n: u64) -> bool {
+    pub(super) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Known {
-    base: i64,
-    next: i64,
-    bytes: Vec<u8>,
+pub(super) struct Known {
+    pub(super) base: i64,
+    pub(super) next: i64,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl std::fmt::Debug for Known {
@@ -51,28 +51,28 @@ impl std::fmt::Debug for Known {
 
 /// Last sequence and last offset of the batches that are remembered of a producer.
 type Window = Vec<(i32, i64)>;
-/// Id, epoch and window.
-type Producer = (i64, i16, Window);
+/// Id, epoch, window, and where its transaction began.
+type Producer = (i64, i16, Window, Option<i64>);
 
 /// What the log should hold.
 #[derive(Default)]
-struct Model {
+pub(super) struct Model {
     /// From the first offset on, whatever retention has taken since.
-    log: Vec<Known>,
+    pub(super) log: Vec<Known>,
     /// Every batch that was ever appended.
-    ever: BTreeSet<Known>,
+    pub(super) ever: BTreeSet<Known>,
     start: i64,
     /// A start offset that survives anything.
     start_durable: i64,
     /// Everything below survives anything.
     synced: i64,
-    epoch: i32,
-    now_ms: i64,
+    pub(super) epoch: i32,
+    pub(super) now_ms: i64,
     sequences: BTreeMap<i64, (i16, i32)>,
     /// Where the log began anew, empty.
     anew: i64,
     /// A power cut took records that no producer's state survives without: it can't be told what is known from here on.
-    forgotten: bool,
+    pub(super) forgotten: bool,
 }
 
 impl Model {
@@ -81,14 +81,21 @@ impl Model {
     }
     /// Producers as a replay of everything gives them.
     fn producers(&self) -> Vec<Producer> {
-        let mut out: BTreeMap<i64, (i16, Window)> = BTreeMap::new();
+        let mut out: BTreeMap<i64, (i16, Window, Option<i64>)> = BTreeMap::new();
         for known in &self.log {
             let header = Batch::parse(&known.bytes).unwrap().header;
             if header.producer_id >= ProducerId(0) {
-                let (epoch, window) = out.entry(header.producer_id.0).or_default();
+                let (epoch, window, open) = out.entry(header.producer_id.0).or_default();
                 if *epoch != header.producer_epoch.0 {
                     *epoch = header.producer_epoch.0;
                     window.clear();
+                }
+                if header.attributes.is_control() {
+                    *open = None;
+                    continue;
+                }
+                if header.attributes.is_transactional() {
+                    open.get_or_insert(known.base);
                 }
                 window.push((header.last_sequence().0, header.last_offset().0));
                 if window.len() > 5 {
@@ -96,7 +103,8 @@ impl Model {
                 }
             }
         }
-        out.into_iter().map(|(id, (e, w))| (id, e, w)).collect()
+        let each = out.into_iter();
+        each.map(|(id, (e, w, open))| (id, e, w, open)).collect()
     }
     fn cut(&mut self, to: i64) {
         while self.log.last().is_some_and(|b| b.next > to) {
@@ -106,7 +114,7 @@ impl Model {
     }
     fn resume_sequences(&mut self) {
         self.sequences.clear();
-        for (id, epoch, window) in self.producers() {
+        for (id, epoch, window, _) in self.producers() {
             let last = window.last().map_or(-1, |(sequence, _)| *sequence);
             self.sequences.insert(id, (epoch, Sequence(last).plus(1).0));
         }
@@ -114,12 +122,12 @@ impl Model {
 }
 
 pub(super) struct Run {
-    random: Random,
+    pub(super) random: Random,
     pub(super) disk: CrashDisk,
     settings: LogSettings,
     volume: Option<Arc<Volume>>,
-    log: Option<Log>,
-    model: Model,
+    pub(super) log: Option<Log>,
+    pub(super) model: Model,
 }
 
 impl Run {
@@ -192,7 +200,8 @@ impl Run {
     }
     fn random_step(&mut self) -> Result<(), DiskError> {
         match self.random.below(100) {
-            0..40 => self.append(),
+            0..26 => self.append(),
+            26..40 => super::model_transactions::step(self),
             40..60 => self.write(),
             60..72 => self.flush(),
             72..80 => self.sync(),
@@ -211,7 +220,7 @@ impl Run {
     fn volume(&self) -> &Arc<Volume> {
         self.volume.as_ref().unwrap()
     }
-    fn log(&mut self) -> &mut Log {
+    pub(super) fn log(&mut self) -> &mut Log {
         self.log.as_mut().unwrap()
     }
     fn note_synced(&mut self) {
@@ -428,6 +437,10 @@ impl Run {
             expected,
             "from {start} to {written}"
         );
+        match super::model_transactions::check(self, &found) {
+            Err(ReadError::Disk(error)) => return Err(error),
+            checked => checked.unwrap(),
+        }
         // A look-up in the middle gives the batch that holds the offset.
         if written > start {
             let at = start + self.random.below((written - start) as u64) as i64;
@@ -517,7 +530,8 @@ impl Run {
                 .map(|(id, producer)| {
                     let window = producer.window.iter();
                     let window = window.map(|b| (b.last_sequence.0, b.last_offset.0));
-                    (id.0, producer.epoch.0, window.collect())
+                    let open = producer.transaction.map(|first| first.0);
+                    (id.0, producer.epoch.0, window.collect(), open)
                 })
                 .collect();
             assert_eq!(found, self.model.producers());

@@ -9,7 +9,7 @@ use super::support::{
     transactional, write,
 };
 use crate::Volume;
-use crate::disk::MemoryDisk;
+use crate::disk::{Disk, MemoryDisk, OpenMode};
 use crate::log::{AppendAs, AppendError, Appended, Log, LogSettings};
 
 fn log() -> (Arc<Volume>, Log) {
@@ -206,6 +206,7 @@ fn open_transactions_survive_a_stop_and_a_crash_and_no_expiry_takes_them() {
     end(&mut log, 2, 1, false).unwrap();
     close(volume, log);
     let (volume, mut log) = open(disk.clone(), settings.clone());
+    log.know_transactions().unwrap();
     assert_eq!(log.first_unstable_offset(Offset(4)), Some(Offset(1)));
     log.expire_producers(2_000_000);
     log.expire_producers(3_000_000);
@@ -220,6 +221,7 @@ fn open_transactions_survive_a_stop_and_a_crash_and_no_expiry_takes_them() {
     // Not stopped cleanly.
     drop((volume, log));
     let (volume, mut log) = open(disk, settings);
+    log.know_transactions().unwrap();
     let found = log.producers();
     for mut producer in known {
         let again = found.iter().find(|p| p.id == producer.id).unwrap();
@@ -231,4 +233,107 @@ fn open_transactions_survive_a_stop_and_a_crash_and_no_expiry_takes_them() {
     flush(&volume, &mut log);
     end(&mut log, 5, 0, true).unwrap();
     assert_eq!(log.first_unstable_offset(Offset(8)), None);
+}
+
+/// Producer, first offset, marker and last stable offset of what was aborted in a range.
+fn aborted(log: &mut Log, from: i64, until: i64) -> Vec<(i64, i64, i64, i64)> {
+    log.know_transactions().unwrap();
+    let all = log.aborted(Offset(from), Offset(until)).into_iter();
+    all.map(|a| (a.producer_id.0, a.first.0, a.last.0, a.last_stable.0))
+        .collect()
+}
+
+#[test]
+fn readers_are_told_what_was_aborted_within_their_range() {
+    let (volume, mut log) = log();
+    in_transaction(&mut log, 1, 0, 0).unwrap();
+    in_transaction(&mut log, 2, 0, 0).unwrap();
+    end(&mut log, 2, 1, false).unwrap();
+    end(&mut log, 1, 0, false).unwrap();
+    in_transaction(&mut log, 1, 0, 1).unwrap();
+    end(&mut log, 1, 0, true).unwrap();
+    in_transaction(&mut log, 1, 0, 2).unwrap();
+    end(&mut log, 1, 0, false).unwrap();
+    // A marker where nothing was written aborts nothing.
+    end(&mut log, 5, 1, false).unwrap();
+    write(&mut log).unwrap();
+    flush(&volume, &mut log);
+    let (two, one, again) = ((2, 1, 2, 0), (1, 0, 3, 4), (1, 6, 7, 8));
+    assert_eq!(aborted(&mut log, 0, 9), [two, one, again]);
+    assert_eq!(aborted(&mut log, 0, 1), [one]);
+    assert_eq!(aborted(&mut log, 3, 6), [one]);
+    assert_eq!(aborted(&mut log, 4, 6), []);
+    assert_eq!(aborted(&mut log, 4, 9), [again]);
+    assert_eq!(aborted(&mut log, 8, 9), []);
+}
+
+#[test]
+fn the_index_of_what_was_aborted_is_kafkas_and_is_made_again_when_it_is_damaged() {
+    let disk = Arc::new(MemoryDisk::new());
+    let (volume, mut log) = open(disk.clone(), small());
+    let folder = super::support::KEY.folder();
+    // Over several segments, with transactions that reach from one into the next.
+    let mut sequences = [0; 3];
+    for i in 0..60 {
+        let id = i % 3;
+        in_transaction(&mut log, id as i64, 0, sequences[id]).unwrap();
+        sequences[id] += 1;
+        if i % 5 == 4 {
+            end(&mut log, id as i64, 0, i % 2 == 0).unwrap();
+        }
+        write(&mut log).unwrap();
+    }
+    let until = log.log_end_offset().0;
+    let known = aborted(&mut log, 0, until);
+    assert!(known.len() > 4);
+    close(volume, log);
+    let files = || -> Vec<String> {
+        let all = disk.list(&folder).unwrap().into_iter().map(|e| e.name);
+        let mut all: Vec<String> = all.filter(|name| name.ends_with("txnindex")).collect();
+        all.sort();
+        all
+    };
+    assert!(files().len() > 1, "{:?}", files());
+    let stored = || -> Vec<(i64, i64, i64, i64)> {
+        let each = files().into_iter().flat_map(|name| {
+            let path = format!("{folder}/{name}");
+            let file = disk.open(&path, OpenMode::Read).unwrap();
+            let mut bytes = vec![0; file.len().unwrap() as usize];
+            file.read_at(&mut bytes, 0).unwrap();
+            crate::format::parse_aborted(&bytes).unwrap()
+        });
+        each.map(|a| (a.producer_id.0, a.first.0, a.last.0, a.last_stable.0))
+            .collect()
+    };
+    assert_eq!(stored(), known);
+    for damage in 0..3 {
+        for name in files() {
+            let path = format!("{folder}/{name}");
+            let file = disk.open(&path, OpenMode::Write).unwrap();
+            match damage {
+                0 => disk.remove_file(&path).unwrap(),
+                1 => file.set_len(10).unwrap(),
+                _ => file.write_at(&[&[9]], 12).unwrap(),
+            }
+        }
+        let (volume, mut log) = open(disk.clone(), small());
+        assert_eq!(aborted(&mut log, 0, until), known, "damage {damage}");
+        close(volume, log);
+        assert_eq!(stored(), known, "damage {damage}");
+    }
+    // Cut with the log, and gone with its segments.
+    let (volume, mut log) = open(disk.clone(), small());
+    let cut = until / 2;
+    log.truncate(Offset(cut)).unwrap();
+    let left: Vec<_> = known.iter().filter(|a| a.2 < cut).copied().collect();
+    assert_eq!(aborted(&mut log, 0, cut), left);
+    close(volume, log);
+    assert_eq!(stored(), left);
+    let (volume, mut log) = open(disk.clone(), small());
+    log.delete_records(Offset(cut)).unwrap();
+    if let Some(upkeep) = log.retain(0, Offset(cut)) {
+        log.upkeep_done(upkeep.run()).unwrap();
+    }
+    close(volume, log);
+    assert_eq!(stored(), []);
 }
