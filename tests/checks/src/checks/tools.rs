@@ -4,14 +4,17 @@ use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::alter_replica_log_dirs_request::{
     AlterReplicaLogDir, AlterReplicaLogDirTopic,
 };
+use riverlog_wire::messages::create_acls_request::AclCreation;
+use riverlog_wire::messages::delete_acls_request::DeleteAclsFilter;
 use riverlog_wire::messages::describe_log_dirs_request::DescribableLogDirTopic;
 use riverlog_wire::messages::describe_producers_request::TopicRequest;
 use riverlog_wire::messages::describe_quorum_request::{PartitionData, TopicData};
 use riverlog_wire::messages::elect_leaders_request::TopicPartitions;
 use riverlog_wire::messages::update_features_request::FeatureUpdateKey;
 use riverlog_wire::messages::{
-    AlterReplicaLogDirsRequest, DescribeClusterRequest, DescribeGroupsRequest,
-    DescribeLogDirsRequest, DescribeProducersRequest, DescribeQuorumRequest, ElectLeadersRequest,
+    AlterReplicaLogDirsRequest, CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest,
+    DescribeClusterRequest, DescribeGroupsRequest, DescribeLogDirsRequest,
+    DescribeProducersRequest, DescribeQuorumRequest, ElectLeadersRequest,
     ListConfigResourcesRequest, ListPartitionReassignmentsRequest, MetadataRequest,
     UnregisterBrokerRequest, UpdateFeaturesRequest,
 };
@@ -66,6 +69,11 @@ pub(super) const CHECKS: &[Check] = &[
         number: "t-9",
         name: "authorized-operations-are-told-when-asked",
         run: operations,
+    },
+    Check {
+        number: "t-10",
+        name: "access-rules-without-an-authorizer-are-refused",
+        run: access_rules,
     },
 ];
 
@@ -327,4 +335,42 @@ fn operations(client: &mut Client<'_>) -> Outcome {
         same("on a group", group.authorized_operations, ON_GROUP)?;
     }
     Ok(())
+}
+
+fn access_rules(client: &mut Client<'_>) -> Outcome {
+    let disabled = ErrorCode::SECURITY_DISABLED;
+    // Any resource, any pattern, any operation, any permission.
+    let describe = DescribeAclsRequest {
+        resource_type_filter: 1,
+        pattern_type_filter: 1,
+        operation: 1,
+        permission_type: 1,
+        ..DescribeAclsRequest::default()
+    };
+    let answer = client.ask(3, &describe)?;
+    same("describing", answer.error_code, disabled)?;
+    let create = CreateAclsRequest {
+        creations: vec![AclCreation {
+            resource_type: 2,
+            resource_name: "t".to_owned(),
+            resource_pattern_type: 3,
+            principal: "User:a".to_owned(),
+            host: "*".to_owned(),
+            operation: 3,
+            permission_type: 3,
+        }],
+    };
+    let answer = only("rules made", client.ask(3, &create)?.results)?;
+    same("making one", answer.error_code, disabled)?;
+    let delete = DeleteAclsRequest {
+        filters: vec![DeleteAclsFilter {
+            resource_type_filter: 1,
+            pattern_type_filter: 1,
+            operation: 1,
+            permission_type: 1,
+            ..DeleteAclsFilter::default()
+        }],
+    };
+    let answer = only("filters", client.ask(3, &delete)?.filter_results)?;
+    same("deleting", answer.error_code, disabled)
 }

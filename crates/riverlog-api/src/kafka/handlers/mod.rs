@@ -6,11 +6,14 @@ mod api_versions;
 mod configs;
 mod consumer_group_describe;
 mod consumer_group_heartbeat;
+mod create_acls;
 mod create_partitions;
 mod create_topics;
+mod delete_acls;
 mod delete_groups;
 mod delete_records;
 mod delete_topics;
+mod describe_acls;
 mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
@@ -115,6 +118,9 @@ served! {
         DeleteRecords => delete_records,
         InitProducerId => init_producer_id,
         OffsetForLeaderEpoch => offset_for_leader_epoch,
+        DescribeAcls => describe_acls,
+        CreateAcls => create_acls,
+        DeleteAcls => delete_acls,
         DescribeConfigs => describe_configs,
         AlterConfigs => alter_configs,
         AlterReplicaLogDirs => alter_replica_log_dirs,
