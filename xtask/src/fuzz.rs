@@ -19,13 +19,20 @@ pub(crate) struct Args {
     /// Seconds for each target
     #[arg(long, default_value_t = 20)]
     seconds: u64,
+    /// Seconds for all together: each gets 15 of them, in an order that begins elsewhere with each commit, until they are over
+    #[arg(long)]
+    slice: Option<u64>,
 }
+
+/// What each target gets of a slice.
+const TURN_S: u64 = 15;
 
 impl Default for Args {
     fn default() -> Self {
         Self {
             targets: Vec::new(),
             seconds: 20,
+            slice: Some(150),
         }
     }
 }
@@ -46,20 +53,28 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // libFuzzer reads 0 as "any".
     let seed = place::commit_number()?.max(1);
     let mut found = Vec::new();
-    for name in all {
-        if !args.targets.is_empty() && !args.targets.contains(&name) {
-            continue;
+    let mut chosen = all;
+    chosen.retain(|name| args.targets.is_empty() || args.targets.contains(name));
+    let seconds = match args.slice {
+        None => args.seconds,
+        Some(slice) => {
+            let first = seed as usize % chosen.len().max(1);
+            chosen.rotate_left(first);
+            chosen.truncate(usize::try_from(slice / TURN_S)?.max(1));
+            TURN_S
         }
+    };
+    for name in chosen {
         let corpus = made(format!("fuzz-corpus/{name}"))?;
         let findings = made(format!("fuzz-findings/{name}"))?;
         let out = program(binary(&build_in, &name)?)
             .arg(corpus)
             .arg(folder.join("seeds").join(&name))
-            .arg(format!("-max_total_time={}", args.seconds))
+            .arg(format!("-max_total_time={seconds}"))
             .arg(format!("-seed={seed}"))
             .arg(format!("-artifact_prefix={}/", findings.display()))
             .args(["-rss_limit_mb=2048", "-timeout=10", "-print_final_stats=1"])
-            .limit(args.seconds + 60)
+            .limit(seconds + 60)
             .outcome()?;
         if out.ok() {
             let tries = stat(&out.stderr, "stat::number_of_executed_units:").unwrap_or("?");

@@ -1,8 +1,8 @@
 //! `cargo xtask long PART`: what takes too long, or needs too much, for every change. Each run appends a line to
-//! docs/ledger.md, to be committed: that line is the proof that it was done.
+//! docs/reliability/ledger.md, to be committed: that line is the proof that it was done.
 
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 
@@ -25,10 +25,10 @@ struct Part {
 }
 
 /// What goes into the ledger.
-struct Verdict {
-    passed: bool,
+pub(crate) struct Verdict {
+    pub(crate) passed: bool,
     /// In one line: how much was done, what was found.
-    result: String,
+    pub(crate) result: String,
 }
 
 const PARTS: &[Part] = &[
@@ -80,7 +80,7 @@ fn part_names() -> clap::builder::PossibleValuesParser {
 }
 
 const HEAD: &str = "# Ledger of long runs\n\n\
-    What `cargo xtask long PART` did, oldest first. CI doesn't repeat these.\n\n\
+    What `cargo xtask long PART` and `cargo xtask drill --long` did, oldest first. CI doesn't repeat these.\n\n\
     | date | commit | part | seconds | result |\n|---|---|---|---|---|\n";
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -90,23 +90,27 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .ok_or("no such part")?;
     let start = Instant::now();
     let verdict = (part.run)()?;
-    let seconds = start.elapsed().as_secs_f64();
-    let path = place::root().join("docs/ledger.md");
-    let mut text = fs::read_to_string(&path).unwrap_or_else(|_| HEAD.to_owned());
-    let word = if verdict.passed { "passed" } else { "FAILED" };
-    let (date, commit) = (today()?, commit()?);
-    let line = format!(
-        "| {date} | {commit} | {} | {seconds:.0} | {word}: {} |\n",
-        part.name, verdict.result
-    );
-    text.push_str(&line);
-    fs::write(&path, text)?;
-    print!("{line}");
+    record(part.name, start.elapsed(), &verdict)?;
     if verdict.passed {
         Ok(())
     } else {
         Err(format!("{}: {}", part.name, verdict.result).into())
     }
+}
+
+/// Appends a line to the ledger, however it ended.
+pub(crate) fn record(part: &str, took: Duration, verdict: &Verdict) -> Result<()> {
+    let seconds = took.as_secs_f64();
+    let path = place::root().join("docs/reliability/ledger.md");
+    let mut text = fs::read_to_string(&path).unwrap_or_else(|_| HEAD.to_owned());
+    let word = if verdict.passed { "passed" } else { "FAILED" };
+    let (date, commit) = (today()?, commit()?);
+    let result = &verdict.result;
+    let line = format!("| {date} | {commit} | {part} | {seconds:.0} | {word}: {result} |\n");
+    text.push_str(&line);
+    fs::write(&path, text)?;
+    print!("{line}");
+    Ok(())
 }
 
 /// The day in UTC, `2026-01-31`.

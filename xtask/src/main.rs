@@ -5,6 +5,7 @@ mod broker;
 mod codegen;
 mod compat;
 mod conformance;
+mod drill;
 mod flights;
 mod fuzz;
 mod long;
@@ -61,7 +62,9 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Runs the shell blocks of the documents that are marked for it
     Readme(readme::Args),
-    /// What takes too long for CI; the result goes into docs/ledger.md
+    /// Real servers on disks that fail, under real clients; a checker judges what they saw
+    Drill(drill::Args),
+    /// What takes too long for CI; the result goes into docs/reliability/ledger.md
     Long(long::Args),
 }
 
@@ -77,6 +80,7 @@ fn main() -> std::process::ExitCode {
         Command::Flights(args) => flights::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Readme(args) => readme::run(&args),
+        Command::Drill(args) => drill::run(&args),
         Command::Long(args) => long::run(&args),
     };
     match result {

@@ -12,7 +12,7 @@ use crate::metadata::Workspace;
 use crate::run::cargo;
 use crate::table::Table;
 use crate::tools::{self, Missing, Tool};
-use crate::{codegen, compat, flights, fuzz, readme, tidy};
+use crate::{codegen, compat, drill, flights, fuzz, readme, tidy};
 
 #[derive(Parser)]
 pub(crate) struct Args {
@@ -105,6 +105,12 @@ const STEPS: &[Step] = &[
         not_yet: always,
     },
     Step {
+        name: "drills",
+        quick: false,
+        what: What::Own(|| drill::run(&drill::Args::default())),
+        not_yet: always,
+    },
+    Step {
         name: "fuzz",
         quick: false,
         what: What::Own(|| fuzz::run(&fuzz::Args::default())),
@@ -134,8 +140,8 @@ const STEPS: &[Step] = &[
 ];
 
 /// Steps that have not been shown to pass on an idle machine from a cold start yet: run when they are named
-/// (`cargo xtask test fuzz codegen compat`), and with the others once they have been.
-const BY_NAME: &[&str] = &["fuzz", "codegen", "compat"];
+/// (`cargo xtask test drills fuzz codegen compat`), and with the others once they have been.
+const BY_NAME: &[&str] = &["drills", "fuzz", "codegen", "compat"];
 
 fn always(_: &Workspace) -> Result<Option<&'static str>> {
     Ok(None)

@@ -9,6 +9,7 @@ use crate::run::program;
 /// A program that some step needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tool {
+    Faketime,
     Go,
     Java,
     Kcat,
@@ -22,6 +23,7 @@ impl Tool {
     /// The program, and the Debian package that brings it.
     const fn names(self) -> (&'static str, &'static str) {
         match self {
+            Tool::Faketime => ("faketime", "faketime"),
             Tool::Go => ("go", "golang-go"),
             Tool::Java => ("java", "openjdk-17-jdk-headless"),
             Tool::Kcat => ("kcat", "kcat"),
@@ -47,6 +49,12 @@ impl Tool {
 /// Something that the system lacks and that this user can't install: outside CI a reason to skip a step.
 #[derive(Debug)]
 pub(crate) struct Missing(String);
+
+impl Missing {
+    pub(crate) fn new(what: String) -> Self {
+        Self(what)
+    }
+}
 
 impl std::fmt::Display for Missing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

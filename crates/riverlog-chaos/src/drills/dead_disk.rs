@@ -1,0 +1,52 @@
+//! The disk dies while the server runs: every call on it fails (RC-06). Nothing is acknowledged from then on; with the disk
+//! back, a start finds everything that was.
+
+use std::time::Duration;
+
+use super::Drill;
+use crate::stage::Stage;
+use crate::workload::Load;
+use crate::{Result, broken};
+
+pub(super) const DRILL: Drill = Drill {
+    name: "dead-disk",
+    disk_mib: Some(512),
+    rounds: 1,
+    run,
+};
+
+fn run(stage: &mut Stage) -> Result<()> {
+    stage.begin(&Load::default())?;
+    let mut survived = 0;
+    for round in 0..stage.rounds {
+        stage.random.pause_ms(200, 1_000);
+        stage.fault(&format!("dead disk {round}"));
+        stage.disk()?.shut_down()?;
+        // Answers that were on their way.
+        std::thread::sleep(Duration::from_millis(500));
+        let before = stage.acknowledged()?;
+        std::thread::sleep(Duration::from_secs(1));
+        let more = stage.acknowledged()? - before;
+        if more > 0 {
+            return broken(format!("{more} records were acknowledged by a dead disk"));
+        }
+        // It may end, and it may go on serving what it has in memory; it may not hang.
+        let server = stage.server()?;
+        if server.ended().is_none() {
+            survived += 1;
+            if !server.ready(Duration::from_secs(5)) {
+                return broken("the server neither ends nor answers");
+            }
+        }
+        stage.kill();
+        stage.disk()?.unmount()?;
+        stage.disk()?.mount()?;
+        stage.start()?;
+        stage.progress()?;
+    }
+    let rounds = stage.rounds;
+    stage.notes.push(format!(
+        "{rounds} dead disks, {survived} survived by the process"
+    ));
+    Ok(())
+}

@@ -1,0 +1,249 @@
+//! What all drills share: a server on its disk, clients, a record of the faults, and the verdict in the end.
+
+use std::fs;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use riverlog_checker::{Event, What};
+
+use crate::disk::{self, Image};
+use crate::drills::Drill;
+use crate::server::{Launch, Server, free_port};
+use crate::system::{Random, now};
+use crate::workload::{Load, Workload};
+use crate::{Failure, Options, Result, broken};
+
+/// Seconds that anything may take after the last fault: 30 by promise, and some for a busy machine.
+const PATIENCE_S: u32 = 45;
+
+/// How long a stop may take.
+const STOP: Duration = Duration::from_secs(20);
+
+/// A drill under way.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) folder: PathBuf,
+    pub(crate) python: PathBuf,
+    pub(crate) launch: Launch,
+    pub(crate) random: Random,
+    pub(crate) rounds: u32,
+    /// What the drill has to tell besides the checker, "3 kills" say.
+    pub(crate) notes: Vec<String>,
+    /// The drill damaged what can't be mended: not everything can be read in the end. The checker knows which.
+    pub(crate) damaged: bool,
+    seed: u64,
+    events: Vec<Event>,
+    // Dropped in this order: clients, server, disk.
+    pub(crate) workload: Option<Workload>,
+    pub(crate) server: Option<Server>,
+    pub(crate) disk: Option<Image>,
+    held: Vec<Box<dyn std::fmt::Debug>>,
+}
+
+/// Plays a drill to its end and judges it.
+pub(crate) fn play(drill: &Drill, options: &Options) -> Result<String> {
+    fs::create_dir_all(&options.work)?;
+    let work = options.work.canonicalize()?;
+    disk::sweep(&work);
+    let folder = work.join(format!("{}-{}", drill.name, std::process::id()));
+    fs::create_dir_all(&folder)?;
+    let started = Instant::now();
+    let mut stage = Stage::new(drill, options, &folder)?;
+    let played = (drill.run)(&mut stage).and_then(|()| stage.verdict());
+    let own = fs::File::create(folder.join("drill.jsonl"))?;
+    riverlog_checker::write(own, &stage.events)?;
+    let notes = stage.notes.join(", ");
+    drop(stage);
+    match played {
+        Ok(report) => {
+            if !options.keep {
+                fs::remove_dir_all(&folder)?;
+            }
+            let seconds = started.elapsed().as_secs_f64();
+            Ok(format!("{notes}; {report}; {seconds:.0} s"))
+        }
+        Err(Failure::Lacks(why)) => {
+            fs::remove_dir_all(&folder)?;
+            Err(Failure::Lacks(why))
+        }
+        Err(Failure::Broken(why)) => broken(format!(
+            "{notes}; {why}\nlogs and histories are in {}",
+            folder.display()
+        )),
+    }
+}
+
+impl Stage {
+    fn new(drill: &Drill, options: &Options, folder: &Path) -> Result<Stage> {
+        let data = match drill.disk_mib {
+            Some(_) => folder.join("disk/data"),
+            None => folder.join("data"),
+        };
+        let disk = match drill.disk_mib {
+            Some(mib) => Some(Image::new(folder, mib, &options.python)?),
+            None => None,
+        };
+        let settings = [
+            // As small as it can be: used again and again.
+            "riverlog.wal.bytes=8388608",
+            "offsets.topic.num.partitions=3",
+            "group.initial.rebalance.delay.ms=0",
+        ];
+        let launch = Launch {
+            binary: options.server.clone(),
+            data,
+            log: folder.join("server.log"),
+            port: free_port()?,
+            settings: settings
+                .into_iter()
+                .map(str::to_owned)
+                .chain(options.set.iter().cloned())
+                .collect(),
+            under: Vec::new(),
+            environment: Vec::new(),
+        };
+        Ok(Stage {
+            folder: folder.to_owned(),
+            python: options.python.clone(),
+            launch,
+            random: Random::new(options.seed),
+            rounds: options.rounds.unwrap_or(drill.rounds),
+            notes: Vec::new(),
+            damaged: false,
+            seed: options.seed,
+            events: Vec::new(),
+            workload: None,
+            server: None,
+            disk,
+            held: Vec::new(),
+        })
+    }
+
+    /// Keeps something that must outlive the server.
+    pub(crate) fn keep_until_the_end(&mut self, what: Box<dyn std::fmt::Debug>) {
+        self.held.push(what);
+    }
+
+    /// Starts the server, and the clients with it the first time.
+    pub(crate) fn begin(&mut self, load: &Load) -> Result<()> {
+        self.start()?;
+        let port = self.launch.port;
+        let workload = Workload::start(&self.python, &self.folder, port, self.seed, load)?;
+        self.workload = Some(workload);
+        self.tell("progress", PATIENCE_S)?;
+        Ok(())
+    }
+
+    pub(crate) fn start(&mut self) -> Result<()> {
+        self.server = None;
+        self.server = Some(self.launch.start()?);
+        Ok(())
+    }
+
+    pub(crate) fn server(&mut self) -> Result<&mut Server> {
+        match &mut self.server {
+            Some(server) => Ok(server),
+            None => broken("no server is running"),
+        }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.kill();
+        }
+    }
+
+    /// Asks the server to stop, and waits for its end.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        let stopped = self.server.take().is_none_or(|server| server.stop(STOP));
+        match stopped {
+            true => Ok(()),
+            false => broken("the server doesn't stop when it is asked to"),
+        }
+    }
+
+    pub(crate) fn disk(&self) -> Result<&Image> {
+        match &self.disk {
+            Some(disk) => Ok(disk),
+            None => broken("this drill has no disk of its own"),
+        }
+    }
+
+    /// Tells the clients something.
+    pub(crate) fn tell(&mut self, what: &str, seconds: u32) -> Result<String> {
+        match &mut self.workload {
+            Some(workload) => workload.tell(what, seconds),
+            None => broken("no clients are running"),
+        }
+    }
+
+    /// Records acknowledged so far.
+    pub(crate) fn acknowledged(&mut self) -> Result<u64> {
+        Ok(self.tell("count", PATIENCE_S)?.parse()?)
+    }
+
+    /// Every producer is answered and every group gets something.
+    pub(crate) fn progress(&mut self) -> Result<()> {
+        self.tell("progress", PATIENCE_S).map(drop)
+    }
+
+    /// Writes an event of the drill itself into the history.
+    pub(crate) fn note(&mut self, what: What) {
+        self.events.push(Event {
+            at: now(),
+            client: "drill".into(),
+            what,
+        });
+    }
+
+    /// A fault begins now.
+    pub(crate) fn fault(&mut self, what: &str) {
+        self.note(What::Fault { what: what.into() });
+    }
+
+    /// Heals, demands that all move again, reads everything, and lets the checker judge.
+    pub(crate) fn verdict(&mut self) -> Result<String> {
+        self.settle()?;
+        match self.read_whole(20) {
+            Err(Failure::Broken(_)) if self.damaged => {}
+            read => read?,
+        }
+        self.judge()
+    }
+
+    /// From here on everyone must move; in the end everything is read, and nothing is under way.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        self.note(What::Healed);
+        let moved = self.progress();
+        let quiet = self.tell("quiet", PATIENCE_S);
+        let drained = self.tell("drain", PATIENCE_S);
+        moved?;
+        quiet?;
+        drained.map(drop)
+    }
+
+    /// Reads every partition from its start to its end.
+    pub(crate) fn read_whole(&mut self, seconds: u32) -> Result<()> {
+        self.tell("whole", seconds).map(drop)
+    }
+
+    fn judge(&mut self) -> Result<String> {
+        self.tell("end", PATIENCE_S)?;
+        self.stop()?;
+        let mut events = self.events.clone();
+        if let Some(workload) = self.workload.take() {
+            let file = fs::File::open(&workload.history)?;
+            events.extend(riverlog_checker::read(BufReader::new(file))?);
+        }
+        let report = riverlog_checker::check(&events);
+        let said = fs::read_to_string(&self.launch.log).unwrap_or_default();
+        if let Some(line) = said.lines().find(|line| line.contains("panicked at")) {
+            return broken(format!("the server panicked: {line}"));
+        }
+        match report.anomalies.is_empty() {
+            true => Ok(report.to_string()),
+            false => broken(report.to_string()),
+        }
+    }
+}

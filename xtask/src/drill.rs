@@ -1,0 +1,147 @@
+//! `cargo xtask drill NAME`: a real server, real clients and a real fault; the work is done by `riverlog-chaos`.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Parser;
+
+use crate::Result;
+use crate::long::{self, Verdict};
+use crate::run::{Outcome, cargo, program};
+use crate::tools::{self, Tool};
+use crate::{broker, place};
+
+#[derive(Parser, Default)]
+pub(crate) struct Args {
+    /// Which drills; all without
+    names: Vec<String>,
+    /// How often the fault comes
+    #[arg(long)]
+    rounds: Option<u32>,
+    /// What is drawn at random begins here; without, at a number of the commit
+    #[arg(long)]
+    seed: Option<u32>,
+    /// A setting of the server
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Keeps logs and histories also when all went well
+    #[arg(long)]
+    keep: bool,
+    /// The long form (300 kills, 100 power cuts …); the result goes into docs/reliability/ledger.md
+    #[arg(long)]
+    long: bool,
+}
+
+struct Drill {
+    name: &'static str,
+    /// Rounds of the long form.
+    long: u32,
+    needs: &'static [Tool],
+}
+
+const DRILLS: &[Drill] = &[
+    drill("kill", 300, &[]),
+    drill("power-cut", 100, &[]),
+    drill("dead-disk", 20, &[]),
+    drill("slow-disk", 10, &[]),
+    drill("full-disk", 10, &[]),
+    drill("bad-sector", 1, &[]),
+    drill("fd-limit", 10, &[]),
+    drill("memory-limit", 10, &[]),
+    drill("clock", 20, &[Tool::Faketime]),
+];
+
+const fn drill(name: &'static str, long: u32, needs: &'static [Tool]) -> Drill {
+    Drill { name, long, needs }
+}
+
+/// What `riverlog-chaos` ends with when this machine can't play a drill.
+const LACKS: i32 = 3;
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let names: Vec<&str> = DRILLS.iter().map(|d| d.name).collect();
+    if let Some(name) = args.names.iter().find(|n| !names.contains(&n.as_str())) {
+        return Err(format!("there is no drill '{name}'; drills: {}", names.join(", ")).into());
+    }
+    let python = tools::python_env(
+        "compat-python",
+        &place::root().join("tests/compat/python/requirements.txt"),
+    )?;
+    let server = broker::riverlog_binary(false)?;
+    cargo()
+        .args([
+            "build",
+            "--quiet",
+            "--locked",
+            "--package",
+            "riverlog-chaos",
+        ])
+        .limit(900)
+        .output()?;
+    let wanted = |d: &&Drill| args.names.is_empty() || args.names.iter().any(|n| n == d.name);
+    let (mut failed, mut lacking) = (Vec::new(), Vec::new());
+    for drill in DRILLS.iter().filter(wanted) {
+        let started = Instant::now();
+        tools::ensure(drill.needs)?;
+        let out = play(drill, args, &server, &python)?;
+        let said = format!("{}{}", out.stdout, out.stderr);
+        print!("{said}");
+        let lacks = out.status.is_some_and(|s| s.code() == Some(LACKS));
+        if args.long && !lacks {
+            // The first line without the drill's name.
+            let line = said.lines().next().unwrap_or("no word");
+            let words = line.strip_prefix(drill.name).unwrap_or(line);
+            let words = words.trim_start_matches([':', ' ']);
+            let words = words
+                .trim_start_matches("passed: ")
+                .trim_start_matches("FAILED: ");
+            let verdict = Verdict {
+                passed: out.ok(),
+                result: words.to_owned(),
+            };
+            long::record(
+                &format!("drill {}", drill.name),
+                started.elapsed(),
+                &verdict,
+            )?;
+        }
+        if lacks {
+            lacking.push(said.trim().to_owned());
+        } else if !out.ok() {
+            failed.push(format!("{} ({})", drill.name, out.how_it_ended()));
+        }
+    }
+    if !failed.is_empty() {
+        return Err(format!("drills that failed: {}", failed.join(", ")).into());
+    }
+    match lacking.as_slice() {
+        [] => Ok(()),
+        lacking => Err(tools::Missing::new(lacking.join("; ")).into()),
+    }
+}
+
+fn play(drill: &Drill, args: &Args, server: &PathBuf, python: &PathBuf) -> Result<Outcome> {
+    let seed = match args.seed {
+        Some(seed) => seed,
+        None => place::commit_number()?,
+    };
+    let mut run = program(place::target().join("debug/riverlog-chaos"))
+        .arg(drill.name)
+        .arg("--server")
+        .arg(server)
+        .arg("--python")
+        .arg(python)
+        .arg("--work")
+        .arg(place::target().join("drill"))
+        .args(["--seed", &seed.to_string()])
+        .args(args.set.iter().flat_map(|set| ["--set", set.as_str()]));
+    let rounds = args.rounds.or(args.long.then_some(drill.long));
+    if let Some(rounds) = rounds {
+        run = run.args(["--rounds", &rounds.to_string()]);
+    }
+    if args.keep {
+        run = run.arg("--keep");
+    }
+    let seconds = 300 + 10 * u64::from(rounds.unwrap_or(0));
+    run.limit(seconds).outcome()
+}
