@@ -1,6 +1,7 @@
 //! `riverlog serve`: sockets, threads and signals around a node.
 
 mod connection;
+mod descriptors;
 mod http;
 mod limits;
 mod listener;
@@ -28,6 +29,7 @@ use crate::config::{Config, Listeners};
 use crate::failure::{Exit, Failure};
 
 use connection::Shared;
+use descriptors::Descriptors;
 use http::Health;
 use limits::{DEFAULT_RECEIVE_BYTES, Limits};
 use log::Repeats;
@@ -68,13 +70,19 @@ struct Bound {
     bound: SocketAddr,
 }
 
+/// What was bound at the start.
+struct Sockets {
+    kafka: Vec<Bound>,
+    http: Option<(std::net::TcpListener, SocketAddr)>,
+}
+
 /// Serves until a signal or until `when_ready` says that it is enough.
 pub(crate) fn run(
     plan: &Plan,
     when_ready: impl FnOnce(&Served) + Send + 'static,
 ) -> Result<(), Failure> {
     let start = Instant::now();
-    raise_open_files();
+    let descriptors = Descriptors::granted();
     for warning in &plan.config.warnings {
         tracing::warn!("{warning}");
     }
@@ -96,7 +104,7 @@ pub(crate) fn run(
             Some((socket, bound))
         }
     };
-    let driver = open(plan, &bound)?;
+    let driver = open(plan, &bound, descriptors)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(SOCKET_THREADS)
         .thread_name("riverlog-net")
@@ -113,9 +121,9 @@ pub(crate) fn run(
     };
     let ended = runtime.block_on(serve(
         plan,
+        descriptors,
         Arc::clone(&driver),
-        bound,
-        http,
+        Sockets { kafka: bound, http },
         start,
         served,
         when_ready,
@@ -127,16 +135,6 @@ pub(crate) fn run(
         .map_err(|error| start_failure(&error, &plan.data))?;
     tracing::info!("stopped");
     Ok(())
-}
-
-/// Uses all the open files that the system grants: each connection takes one.
-fn raise_open_files() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::debug!("the limit of open files stays as it is: {error}");
-    }
 }
 
 fn bind_all(listeners: &Listeners, plan: &Plan, backlog: i32) -> Result<Vec<Bound>, Failure> {
@@ -186,9 +184,10 @@ fn refuse_open(ip: IpAddr, at: &str, flag: &str, insecure: bool) -> Result<(), F
         .hint(format!("bind to 127.0.0.1 with {flag}, or accept it with --insecure on a network that you trust")))
 }
 
-fn open(plan: &Plan, bound: &[Bound]) -> Result<Arc<Driver>, Failure> {
+fn open(plan: &Plan, bound: &[Bound], descriptors: Descriptors) -> Result<Arc<Driver>, Failure> {
     let disk = SystemDisk::open(&plan.data).map_err(|error| folder_failure(&error, &plan.data))?;
     let mut settings = settings::node_settings(&plan.config);
+    settings.volume.open_files = descriptors.files(settings.volume.open_files);
     settings.listeners = bound
         .iter()
         .map(|b| (b.name.clone(), b.advertised.0.clone(), b.advertised.1))
@@ -205,9 +204,9 @@ fn open(plan: &Plan, bound: &[Bound]) -> Result<Arc<Driver>, Failure> {
 
 async fn serve(
     plan: &Plan,
+    descriptors: Descriptors,
     driver: Arc<Driver>,
-    bound: Vec<Bound>,
-    http: Option<(std::net::TcpListener, SocketAddr)>,
+    Sockets { kafka: bound, http }: Sockets,
     start: Instant,
     served: Served,
     when_ready: impl FnOnce(&Served) + Send + 'static,
@@ -220,7 +219,10 @@ async fn serve(
         |name: &str| usize::try_from(values.number(name).unwrap_or(i64::MAX)).unwrap_or(usize::MAX);
     let limits = Limits::new(
         DEFAULT_RECEIVE_BYTES,
-        size("max.connections"),
+        descriptors.connections(
+            size("max.connections"),
+            descriptors.files(size("riverlog.open.files")),
+        ),
         size("max.connections.per.ip"),
     );
     let idle = values
