@@ -1,8 +1,12 @@
 //! What the fuzz targets do with their bytes. Each target is a line that calls one of these, so that a
 //! finding can become a test by calling the same function.
 
+mod files;
+mod folder;
 mod messages;
 
+pub use files::{check, epochs, index, metadata, offsets, snapshot, timeindex};
+pub use folder::{folder, image};
 pub use messages::{requests, responses};
 
 use riverlog_wire::batch::{
