@@ -199,7 +199,10 @@ pub fn folder(data: &[u8]) {
             write(&volume, &mut log);
             if log.failed().is_none() && log.written() > base {
                 let (bytes, _) = read(&mut log, base).expect("what was just written");
-                let batch = batches(&bytes).next().expect("a batch").expect("a sound one");
+                let batch = batches(&bytes)
+                    .next()
+                    .expect("a batch")
+                    .expect("a sound one");
                 assert_eq!(batch.header.base_offset, base);
             }
         }

@@ -61,6 +61,8 @@ class History:
 
 history = History(options.history)
 stopping, quiet = threading.Event(), threading.Event()
+# Where the drill has damaged the disk: first offset and end, by partition. Whoever reads everything passes over it.
+damaged = {}
 
 
 def where(partition):
@@ -374,11 +376,11 @@ class Run:
         return until(seconds, drained)
 
     def whole(self, seconds, committed):
-        """Reads each partition from its start to its end, each with a client of its own. What can't be read is passed over
-        and said."""
+        """Reads each partition from its start to its end, each with a client of its own. What can't be read is said."""
         unreadable = []
         for partition in PARTITIONS:
-            unreadable += self.whole_partition(partition, seconds, committed)
+            problems = self.whole_partition(partition, seconds, committed)
+            unreadable += [p for p in problems if partition not in damaged or "nothing for" in p]
         return unreadable
 
     def whole_partition(self, partition, seconds, committed):
@@ -420,12 +422,14 @@ class Run:
                     ended = True
                 else:
                     problems.append(f"{partition} after offset {last}: {error.name()}")
-            if problems and not ended and last + 1 < end:
-                # The damaged range is answered with an error: what lies behind it must be readable all the same.
-                last += 1
-                client.seek(TopicPartition(options.topic, partition, last + 1))
+            begin, behind = damaged.get(partition, (0, 0))
+            if begin <= last + 1 < behind and (problems or time.monotonic() - moved > 1):
+                last, moved = behind - 1, time.monotonic()
+                client.seek(TopicPartition(options.topic, partition, behind))
+            # What producers add meanwhile has no end.
+            ended = ended or last + 1 >= end
         client.close()
-        if not ended and not problems:
+        if not ended:
             problems.append(f"{partition} after offset {last}: nothing for {seconds} s, the end is {end}")
         history.add(
             "reader",
@@ -447,7 +451,7 @@ class Run:
         return f"these don't end: {stuck}" if stuck else ""
 
 
-def answer(run, word, seconds):
+def answer(run, word, words, seconds):
     if word == "progress":
         return "" if run.progress(seconds) else "not every producer and every group moved"
     if word == "quiet":
@@ -462,6 +466,10 @@ def answer(run, word, seconds):
         return "; ".join(problems)
     if word == "count":
         return f"{sum(s.acked for s in run.senders)}"
+    if word == "damaged":
+        partition, begin, behind = map(int, words)
+        damaged[partition] = (begin, behind)
+        return ""
     if word == "end":
         return run.end()
     return f"what is {word}?"
@@ -471,8 +479,8 @@ def main():
     run = Run()
     print("ok", flush=True)
     for line in sys.stdin:
-        word, *rest = line.split()
-        said = answer(run, word, float(rest[0]) if rest else 30.0)
+        word, *words, seconds = line.split()
+        said = answer(run, word, words, float(seconds))
         history.flush()
         if word == "count":
             print(f"ok {said}", flush=True)

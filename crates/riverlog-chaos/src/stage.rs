@@ -30,8 +30,6 @@ pub(crate) struct Stage {
     pub(crate) rounds: u32,
     /// What the drill has to tell besides the checker, "3 kills" say.
     pub(crate) notes: Vec<String>,
-    /// The drill damaged what can't be mended: not everything can be read in the end. The checker knows which.
-    pub(crate) damaged: bool,
     seed: u64,
     events: Vec<Event>,
     // Dropped in this order: clients, server, disk.
@@ -110,7 +108,6 @@ impl Stage {
             random: Random::new(options.seed),
             rounds: options.rounds.unwrap_or(drill.rounds),
             notes: Vec::new(),
-            damaged: false,
             seed: options.seed,
             events: Vec::new(),
             workload: None,
@@ -205,10 +202,7 @@ impl Stage {
     /// Heals, demands that all move again, reads everything, and lets the checker judge.
     pub(crate) fn verdict(&mut self) -> Result<String> {
         self.settle()?;
-        match self.read_whole(20) {
-            Err(Failure::Broken(_)) if self.damaged => {}
-            read => read?,
-        }
+        self.read_whole(20)?;
         self.judge()
     }
 

@@ -14,7 +14,7 @@ use super::Drill;
 use crate::stage::Stage;
 use crate::system::{has, run as command};
 use crate::workload::Load;
-use crate::{Failure, Result, broken};
+use crate::{Failure, Result, broken, raw};
 
 pub(super) const DRILL: Drill = Drill {
     name: "bad-sector",
@@ -25,6 +25,8 @@ pub(super) const DRILL: Drill = Drill {
 
 const BLOCK: u64 = 4096;
 const MIB: u64 = 1024;
+/// CORRUPT_MESSAGE and KAFKA_STORAGE_ERROR.
+const CODES: [i16; 2] = [2, 56];
 
 fn run(stage: &mut Stage) -> Result<()> {
     if !has("filefrag") {
@@ -36,7 +38,7 @@ fn run(stage: &mut Stage) -> Result<()> {
         ..Load::default()
     };
     stage.begin(&load)?;
-    let mut unreadable = Vec::new();
+    let mut codes = Vec::new();
     for round in 0..stage.rounds {
         let victim = closed_segment(stage, round as usize)?;
         stage.fault(&format!("bad sectors {round}"));
@@ -55,24 +57,26 @@ fn run(stage: &mut Stage) -> Result<()> {
             .open(&stage.disk()?.file)?;
         image.set_len(cut)?;
         stage.start()?;
-        let read = stage.tell("whole", 6);
-        match read {
-            Ok(_) => return broken(format!("{} was read whole", victim.path.display())),
-            Err(Failure::Broken(why)) => {
-                let first = why.split(';').next().unwrap_or_default();
-                unreadable.push(first.to_owned());
-            }
-            Err(other) => return Err(other),
+        let (partition, base, next) = (victim.partition, victim.base, victim.next);
+        let code = raw::fetch_error(stage.launch.port, "drill", partition, base)?;
+        if !CODES.contains(&code) {
+            return broken(format!(
+                "drill-{partition} from offset {base} on is answered with code {code}, not with one of {CODES:?}"
+            ));
         }
+        codes.push(code.to_string());
+        stage.tell(&format!("damaged {partition} {base} {next}"), 0)?;
+        stage.read_whole(10)?;
         if stage.server()?.ended().is_some() {
             return broken("the server ended because of a bad sector");
         }
         // As after the disk was replaced: the range stays damaged.
         image.set_len(MIB << 20)?;
     }
-    let what = unreadable.join(" | ");
-    stage.notes.push(format!("unreadable: {what}"));
-    stage.damaged = true;
+    let codes = codes.join(", ");
+    stage
+        .notes
+        .push(format!("a closed segment answered with code {codes}"));
     Ok(())
 }
 
