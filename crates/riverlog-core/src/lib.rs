@@ -12,5 +12,6 @@ pub mod groups;
 pub mod metadata;
 pub mod replica;
 pub mod time;
+pub mod transactions;
 
 pub use time::Now;

@@ -22,6 +22,7 @@ use riverlog_wire::{
 };
 
 pub use crate::coordinator::{StoredRecord, Token};
+pub(crate) use pattern::Pattern;
 pub use shard::GroupShard;
 
 use crate::coordinator;

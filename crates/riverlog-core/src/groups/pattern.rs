@@ -8,18 +8,18 @@ const SIZE_LIMIT: usize = 32 << 10;
 
 /// A pattern that matches whole names.
 #[derive(Debug)]
-pub(super) struct Pattern(Regex);
+pub(crate) struct Pattern(Regex);
 
 impl Pattern {
     /// `None` when it is broken or too large. Topic names are ASCII, so Unicode classes (`\p{…}`) are not known.
-    pub(super) fn new(text: &str) -> Option<Pattern> {
+    pub(crate) fn new(text: &str) -> Option<Pattern> {
         // First on its own: "a)|(b" is broken, but would be whole between our parentheses.
         let compile = |text: &str| RegexBuilder::new(text).size_limit(SIZE_LIMIT).build().ok();
         compile(text)?;
         compile(&format!("^(?:{text})$")).map(Pattern)
     }
 
-    pub(super) fn matches(&self, name: &str) -> bool {
+    pub(crate) fn matches(&self, name: &str) -> bool {
         self.0.is_match(name)
     }
 }

@@ -1,0 +1,322 @@
+//! The transactional ids of one partition of `__transaction_state`.
+
+mod decide;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use riverlog_wire::primitives::EncodeError;
+use riverlog_wire::{ErrorCode, Offset};
+
+use super::value::{TransactionState, TransactionValue};
+use super::{
+    Answer, Decision, Place, Soft, Token, TransactionAnswer, TransactionSettings,
+    TransactionVersion, WriteMarkers, records,
+};
+use crate::Now;
+use crate::coordinator::{Effect, StoredRecord};
+
+/// Markers that weren't taken are written again after this time.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Transactional ids that one decision of time looks at, and records after which it stops.
+const STEP_IDS: usize = 1_000;
+const STEP_RECORDS: usize = 200;
+
+/// The transactional ids of one partition of `__transaction_state`.
+///
+/// The host keeps the order: it performs a decision (soft changes, append, `apply` of each record at the offset it was given)
+/// before it asks for the next one. It need not wait for durability in between; answers and effects do that.
+#[derive(Debug)]
+pub struct TransactionShard {
+    settings: TransactionSettings,
+    ids: BTreeMap<Arc<str>, Entry>,
+    /// One for each id that time will change.
+    alarms: BTreeSet<(Duration, Arc<str>)>,
+    /// Nothing runs out before.
+    held_until: Duration,
+    loading: bool,
+    /// Log position (exclusive) where an id was last forgotten: "no such id" is read up to there.
+    removed_at: Offset,
+}
+
+#[derive(Debug)]
+struct Entry {
+    value: TransactionValue,
+    /// Log position (exclusive) of the last record.
+    changed_at: Offset,
+    /// While the outcome is decided: where markers are missing.
+    waiting: BTreeSet<Place>,
+    /// When they are to be written; `None` while the host is at it.
+    write_at: Option<Duration>,
+    alarm: Option<Duration>,
+}
+
+/// A change that a fail-over may forget.
+#[derive(Clone, Debug)]
+pub(super) enum SoftChange {
+    /// The host has been asked to write markers.
+    Writing(Arc<str>),
+    /// Some markers are written; the others are tried again.
+    Written {
+        id: Arc<str>,
+        done: Vec<Place>,
+        again: Duration,
+    },
+}
+
+impl TransactionShard {
+    /// An empty shard; feed it the partition's records by [`TransactionShard::apply`], then call [`TransactionShard::loaded`].
+    pub fn new(settings: TransactionSettings) -> TransactionShard {
+        TransactionShard {
+            settings,
+            ids: BTreeMap::new(),
+            alarms: BTreeSet::new(),
+            held_until: Duration::ZERO,
+            loading: true,
+            removed_at: Offset::ZERO,
+        }
+    }
+
+    /// All records have been applied: what is half done goes on at the next [`TransactionShard::decide_timers`].
+    pub fn loaded(&mut self, now: Now) {
+        self.loading = false;
+        let ids: Vec<Arc<str>> = self.ids.keys().cloned().collect();
+        for id in ids {
+            if let Some(entry) = self.ids.get_mut(&id)
+                && entry.value.state.is_prepared()
+            {
+                // Which markers are written isn't stored: writing one twice does no harm.
+                entry.write_at = Some(now.mono);
+            }
+            self.rearm(&id, now);
+        }
+    }
+
+    /// A record was appended at `at`. Unknown or damaged records are skipped.
+    pub fn apply(&mut self, key: &[u8], value: Option<&[u8]>, at: Offset, now: Now) {
+        let Ok(Some((id, value))) = records::decode(key, value) else {
+            return;
+        };
+        let end = at.plus(1);
+        let value = value.filter(|v| v.state != TransactionState::Dead);
+        let Some(value) = value else {
+            if let Some((id, entry)) = self.ids.remove_entry(id.as_str()) {
+                self.removed_at = self.removed_at.max(end);
+                if let Some(alarm) = entry.alarm {
+                    self.alarms.remove(&(alarm, id));
+                }
+            }
+            return;
+        };
+        let (waiting, write_at) = match value.state.is_prepared() {
+            true => (value.partitions.clone(), Some(now.mono)),
+            false => (BTreeSet::new(), None),
+        };
+        let id: Arc<str> = match self.ids.get_key_value(id.as_str()) {
+            Some((id, _)) => id.clone(),
+            None => id.into(),
+        };
+        let alarm = self.ids.get(&id).and_then(|entry| entry.alarm);
+        let entry = Entry {
+            value,
+            changed_at: end,
+            waiting,
+            write_at,
+            alarm,
+        };
+        self.ids.insert(id.clone(), entry);
+        if !self.loading {
+            self.rearm(&id, now);
+        }
+    }
+
+    /// Performs a soft change of a decision of this shard.
+    pub fn soft(&mut self, change: Soft, now: Now) {
+        let id = match change.0 {
+            SoftChange::Writing(id) => {
+                if let Some(entry) = self.ids.get_mut(&id) {
+                    entry.write_at = None;
+                }
+                id
+            }
+            SoftChange::Written { id, done, again } => {
+                if let Some(entry) = self.ids.get_mut(&id) {
+                    for place in &done {
+                        entry.waiting.remove(place);
+                    }
+                    entry.write_at = Some(again);
+                }
+                id
+            }
+        };
+        self.rearm(&id, now);
+    }
+
+    fn rearm(&mut self, id: &Arc<str>, now: Now) {
+        let Some(entry) = self.ids.get_mut(id) else {
+            return;
+        };
+        let at = entry.deadline(&self.settings, now);
+        if let Some(before) = std::mem::replace(&mut entry.alarm, at) {
+            self.alarms.remove(&(before, id.clone()));
+        }
+        if let Some(at) = at {
+            self.alarms.insert((at, id.clone()));
+        }
+    }
+
+    /// While appends lag, or can't be made, no transaction runs out: none does before `until`.
+    pub fn hold(&mut self, until: Duration) {
+        self.held_until = self.held_until.max(until);
+    }
+
+    /// What time brings: transactions that ran out, markers that are to be written (again), ids that nobody uses. Call it at
+    /// [`TransactionShard::next_deadline`], and after each decision that was performed, for as long as that deadline is not
+    /// after `now`. `cluster`: the level of the feature `transaction.version`.
+    pub fn decide_timers(&self, cluster: TransactionVersion, now: Now) -> Decision {
+        let mut out = Out::new(cluster);
+        if self.held_until > now.mono {
+            return out.finish(|_| Vec::new());
+        }
+        let due = self.alarms.iter().take_while(|(at, _)| *at <= now.mono);
+        for (_, id) in due.take(STEP_IDS) {
+            if out.records.len() >= STEP_RECORDS {
+                break;
+            }
+            let Some(entry) = self.ids.get(id) else {
+                continue;
+            };
+            match entry.value.state {
+                TransactionState::PrepareCommit | TransactionState::PrepareAbort => {
+                    entry.go_on(id, now, &mut out);
+                }
+                TransactionState::Ongoing => {
+                    let aborted = entry.value.fenced(cluster, now.wall_ms);
+                    out.record(id, Some(&aborted));
+                }
+                _ => out.record(id, None),
+            }
+        }
+        // What was once stored can be written again.
+        out.finish(|_| Vec::new())
+    }
+
+    /// When [`TransactionShard::decide_timers`] has something to do, on the monotonic clock.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let (at, _) = self.alarms.first()?;
+        Some((*at).max(self.held_until))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &TransactionValue)> {
+        self.ids.iter().map(|(id, entry)| (&**id, &entry.value))
+    }
+
+    /// What is known of an id, and the position up to which that was read.
+    pub(super) fn find(&self, id: &str) -> (Option<&TransactionValue>, Offset) {
+        match self.ids.get(id) {
+            Some(entry) => (Some(&entry.value), entry.changed_at),
+            None => (None, self.removed_at),
+        }
+    }
+}
+
+impl Entry {
+    /// A decided transaction: its missing markers, or its end.
+    fn go_on(&self, id: &Arc<str>, now: Now, out: &mut Out) {
+        let value = &self.value;
+        if self.waiting.is_empty() {
+            return out.record(id, Some(&value.completed(now.wall_ms)));
+        }
+        out.soft.push(Soft(SoftChange::Writing(id.clone())));
+        out.effects.push(Effect {
+            body: WriteMarkers {
+                id: id.to_string(),
+                prepared_at: self.changed_at,
+                producer_id: value.producer_id,
+                epoch: value.epoch,
+                commit: value.state == TransactionState::PrepareCommit,
+                version: value.version,
+                partitions: self.waiting.clone(),
+            },
+            after: self.changed_at,
+        });
+    }
+
+    /// When time changes this id.
+    fn deadline(&self, settings: &TransactionSettings, now: Now) -> Option<Duration> {
+        let after = |ms: i64| {
+            let ms = u64::try_from(ms.saturating_sub(now.wall_ms)).unwrap_or(0);
+            now.mono.saturating_add(Duration::from_millis(ms))
+        };
+        let value = &self.value;
+        match value.state {
+            TransactionState::Ongoing => {
+                let timeout = i64::from(value.timeout_ms);
+                // A wall clock that was set back must not keep a transaction open for longer than its time-out.
+                let at = value.started_ms.min(now.wall_ms).saturating_add(timeout);
+                Some(after(at))
+            }
+            TransactionState::PrepareCommit | TransactionState::PrepareAbort => self.write_at,
+            _ => {
+                let expiration = i64::try_from(settings.id_expiration.as_millis());
+                let expiration = expiration.unwrap_or(i64::MAX);
+                Some(after(value.updated_ms.saturating_add(expiration)))
+            }
+        }
+    }
+}
+
+/// Collects a [`Decision`].
+struct Out {
+    cluster: TransactionVersion,
+    records: Vec<StoredRecord>,
+    soft: Vec<Soft>,
+    answers: Vec<Answer>,
+    effects: Vec<Effect<WriteMarkers>>,
+    failed: Option<EncodeError>,
+}
+
+impl Out {
+    fn new(cluster: TransactionVersion) -> Out {
+        Out {
+            cluster,
+            records: Vec::new(),
+            soft: Vec::new(),
+            answers: Vec::new(),
+            effects: Vec::new(),
+            failed: None,
+        }
+    }
+
+    fn record(&mut self, id: &str, value: Option<&TransactionValue>) {
+        match records::encode(id, value, self.cluster) {
+            Ok(stored) => self.records.push(stored),
+            Err(error) => {
+                self.failed.get_or_insert(error);
+            }
+        }
+    }
+
+    fn answer(&mut self, token: Token, after: Offset, body: TransactionAnswer) {
+        self.answers.push(Answer { token, body, after });
+    }
+
+    /// The decision. When a record can't be written (a name of more than 32,767 bytes), nothing happens at all, and
+    /// `refused` tells the sender.
+    fn finish(self, refused: impl FnOnce(ErrorCode) -> Vec<Answer>) -> Decision {
+        if self.failed.is_some() {
+            return Decision {
+                answers: refused(ErrorCode::INVALID_REQUEST),
+                ..Decision::default()
+            };
+        }
+        Decision {
+            records: self.records,
+            soft: self.soft,
+            answers: self.answers,
+            effects: self.effects,
+        }
+    }
+}
