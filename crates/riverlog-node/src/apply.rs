@@ -12,6 +12,7 @@ use riverlog_core::metadata::{
     MetadataImage, MetadataRecord, PartitionImage, Resource, TopicImage,
 };
 use riverlog_core::replica::Leader;
+use riverlog_core::transactions::TransactionShard;
 use riverlog_log::{LogKey, LogSettings};
 use riverlog_mutants::{Mark, sometimes};
 use riverlog_wire::{PartitionIndex, TopicId};
@@ -20,6 +21,7 @@ use crate::groups::OFFSETS_TOPIC;
 use crate::node::Node;
 use crate::partition::{Owed, Partition, Role, State, min_isr, position, retention_records};
 use crate::tables::{Slot, Topic, TopicInfo};
+use crate::transactions::TRANSACTIONS_TOPIC;
 
 impl Node {
     /// Makes an image the current one. Partitions are there before the image names them, and gone after it has forgotten them.
@@ -129,8 +131,14 @@ impl Node {
         for (partition, owed) in led {
             self.settle(&partition, owed, now);
         }
-        if opened && here.info.internal && here.info.name == OFFSETS_TOPIC {
-            self.open_shards::<GroupShard>(image.id, here.slots(), now);
+        if opened && here.info.internal {
+            match here.info.name.as_str() {
+                OFFSETS_TOPIC => self.open_shards::<GroupShard>(image.id, here.slots(), now),
+                TRANSACTIONS_TOPIC => {
+                    self.open_shards::<TransactionShard>(image.id, here.slots(), now);
+                }
+                _ => {}
+            }
         }
     }
 
@@ -172,10 +180,10 @@ impl Node {
                 Slot::Broken(error.to_string())
             }
             Ok(log) => {
-                let role = if topic.internal && topic.name == OFFSETS_TOPIC {
-                    Role::Offsets(index)
-                } else {
-                    Role::Data
+                let role = match topic.name.as_str() {
+                    OFFSETS_TOPIC if topic.internal => Role::Offsets(index),
+                    TRANSACTIONS_TOPIC if topic.internal => Role::Transactions(index),
+                    _ => Role::Data,
                 };
                 let next_look = log.next_retention_ms();
                 let state = State::new(log, image.leader_epoch, image.replicas.len(), &config);
@@ -228,6 +236,7 @@ impl Node {
         };
         self.count_bounded(Some(&topic.info.config.load()), None);
         self.close_shards::<GroupShard>(Some(id), now);
+        self.close_shards::<TransactionShard>(Some(id), now);
         for index in topic.broken() {
             self.remove_files(LogKey {
                 topic: id,

@@ -80,7 +80,7 @@ impl Coordinator for GroupShard {
     ) -> Decision {
         GroupShard::decide(self, command, token, image, now)
     }
-    fn soft(&mut self, change: Soft) {
+    fn soft(&mut self, change: Soft, _now: Now) {
         GroupShard::soft(self, change);
     }
     fn decide_timers(&self, image: &MetadataImage, now: Now) -> Decision {

@@ -30,6 +30,8 @@ mod settings;
 mod shards;
 mod tables;
 mod timers;
+mod transactional;
+mod transactions;
 mod upkeep;
 
 pub use command::{

@@ -11,6 +11,7 @@ use riverlog_core::groups::{
     GroupAnswer, GroupCommand, GroupDescription, GroupShard, TopicPartition,
 };
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, MetadataImage, TopicRef};
+use riverlog_core::transactions::TransactionShard;
 use riverlog_log::{Disk, DiskError, Log, LogKey, OpenError, ProducerSummary, Volume};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
 
@@ -32,6 +33,7 @@ use crate::settings::{Entropy, NodeSettings};
 use crate::shards::Shards;
 use crate::tables::{Slot, Tables};
 use crate::timers::{Timer, Timers};
+use crate::transactional::Lanes;
 use crate::upkeep::UpkeepQueue;
 
 /// What a node asks of its host.
@@ -87,6 +89,10 @@ pub struct Node {
     pub(crate) tables: Tables,
     pub(crate) controller: Controller,
     pub(crate) shards: ArcSwapOption<Shards<GroupShard>>,
+    pub(crate) transactions: ArcSwapOption<Shards<TransactionShard>>,
+    pub(crate) lanes: Lanes,
+    /// Itself, for what comes back later.
+    pub(crate) this: Weak<Node>,
     pub(crate) producers: ProducerIds,
     pub(crate) jobs: Jobs,
     pub(crate) commit: GroupCommit,
@@ -129,7 +135,7 @@ pub(crate) struct Parts {
 }
 
 impl Node {
-    pub(crate) fn new(parts: Parts) -> Node {
+    pub(crate) fn new(parts: Parts, this: Weak<Node>) -> Node {
         let budgets = &parts.settings.budgets;
         Node {
             append_bytes: Budget::new(budgets.append_bytes),
@@ -143,6 +149,9 @@ impl Node {
             tables: Tables::default(),
             controller: parts.controller,
             shards: ArcSwapOption::empty(),
+            transactions: ArcSwapOption::empty(),
+            lanes: Lanes::default(),
+            this,
             producers: ProducerIds::default(),
             jobs: Jobs::default(),
             commit: GroupCommit::default(),
@@ -371,6 +380,7 @@ impl Node {
                 Timer::Fetch(waiting) => self.fetch_timed_out(&waiting, now),
                 Timer::Cold => self.expire_cold(now),
                 Timer::Shard(index) => self.shard_timer::<GroupShard>(index, now),
+                Timer::Transactions(index) => self.shard_timer::<TransactionShard>(index, now),
                 Timer::Upkeep => self.upkeep(now),
                 Timer::Tails => self.cool_tails(now),
                 Timer::Retry => self.retry(now),
@@ -415,6 +425,16 @@ impl Node {
     /// The latest time that a call has brought.
     pub(crate) fn latest(&self) -> Duration {
         Duration::from_nanos(self.latest.load(Ordering::Relaxed))
+    }
+
+    /// What `then` has become meanwhile, for what comes back without a time of its own.
+    pub(crate) fn as_of(&self, then: Now) -> Now {
+        let mono = self.latest().max(then.mono);
+        let passed = i64::try_from((mono - then.mono).as_millis()).unwrap_or(0);
+        Now {
+            mono,
+            wall_ms: then.wall_ms.saturating_add(passed),
+        }
     }
 
     /// Also finds the metadata log.
@@ -473,6 +493,7 @@ impl Node {
                 Role::Data => {}
                 Role::Metadata => self.metadata_moved(now),
                 Role::Offsets(index) => self.shard_moved::<GroupShard>(index, now),
+                Role::Transactions(index) => self.shard_moved::<TransactionShard>(index, now),
             }
         }
         if owed.lost {
@@ -480,6 +501,7 @@ impl Node {
                 Role::Data => {}
                 Role::Metadata => self.metadata_lost(now),
                 Role::Offsets(index) => self.shard_lost::<GroupShard>(index, now),
+                Role::Transactions(index) => self.shard_lost::<TransactionShard>(index, now),
             }
         }
         for waiting in owed.woken.iter().filter_map(Weak::upgrade) {

@@ -7,6 +7,7 @@ use riverlog_core::Now;
 use riverlog_core::config::TopicConfig;
 use riverlog_core::groups::GroupShard;
 use riverlog_core::metadata::{ControllerSettings, MetadataImage, MetadataRecord};
+use riverlog_core::transactions::TransactionShard;
 use riverlog_log::{Disk, LogKey, OpenError, Volume};
 use riverlog_wire::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 
@@ -39,7 +40,7 @@ pub(crate) fn open(
     let image = read_metadata(&metadata)?;
     let controller = Controller::new(metadata, controller_settings(&settings));
     let producer_expiration_ms = number(&settings, "producer.id.expiration.ms").unwrap_or(DAY_MS);
-    let node = Arc::new(Node::new(Parts {
+    let parts = Parts {
         settings,
         host,
         entropy,
@@ -48,7 +49,8 @@ pub(crate) fn open(
         image,
         controller,
         producer_expiration_ms,
-    }));
+    };
+    let node = Arc::new_cyclic(|this| Node::new(parts, this.clone()));
     let image = node.image();
     let configs = node.node_configs(&image);
     for topic in image.topics.values() {
@@ -171,6 +173,7 @@ impl Node {
         self.run_all_jobs(now);
         self.stop_controller(now);
         self.close_shards::<GroupShard>(None, now);
+        self.close_shards::<TransactionShard>(None, now);
         let mut partitions: Vec<_> = self.tables.all().iter().flat_map(|t| t.here()).collect();
         partitions.push(self.controller.partition.clone());
         for partition in &partitions {

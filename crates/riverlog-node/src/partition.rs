@@ -26,6 +26,8 @@ pub(crate) enum Role {
     Metadata,
     /// A partition of `__consumer_offsets`.
     Offsets(i32),
+    /// A partition of `__transaction_state`.
+    Transactions(i32),
 }
 
 /// A partition that is led here.

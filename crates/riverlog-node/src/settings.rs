@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use riverlog_core::groups::GroupSettings;
+use riverlog_core::transactions::TransactionSettings;
 use riverlog_log::VolumeSettings;
 use riverlog_wire::BrokerId;
 
@@ -48,12 +49,16 @@ pub struct NodeSettings {
     pub configs: BTreeMap<String, String>,
     /// Groups.
     pub groups: GroupSettings,
+    /// Transactions.
+    pub transactions: TransactionSettings,
     /// The data folder.
     pub volume: VolumeSettings,
     /// Memory.
     pub budgets: Budgets,
     /// `offsets.topic.num.partitions`.
     pub offsets_partitions: i32,
+    /// `transaction.state.log.num.partitions`.
+    pub transactions_partitions: i32,
     /// How often retention, checkpoints and expiry are looked at: `log.retention.check.interval.ms`.
     pub retention_check_ms: u64,
     /// Segments are no larger than this, whatever topics say. `None`; a simulation makes them small, so that what
@@ -70,9 +75,11 @@ impl Default for NodeSettings {
             cluster_id: None,
             configs: BTreeMap::new(),
             groups: GroupSettings::default(),
+            transactions: TransactionSettings::default(),
             volume: VolumeSettings::default(),
             budgets: Budgets::default(),
             offsets_partitions: 50,
+            transactions_partitions: 50,
             retention_check_ms: 300_000,
             segment_bytes_limit: None,
         }

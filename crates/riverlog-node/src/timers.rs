@@ -23,6 +23,8 @@ pub(crate) enum Timer {
     Cold,
     /// Sessions, rebalances and offsets of one partition of `__consumer_offsets`.
     Shard(i32),
+    /// Time-outs, markers and expiry of one partition of `__transaction_state`.
+    Transactions(i32),
     /// Retention, checkpoints, expiry.
     Upkeep,
     /// Memory of logs that are no longer used.

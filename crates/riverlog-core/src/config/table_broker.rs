@@ -317,17 +317,17 @@ pub(super) const BROKER: &[Key] = keys! {
         "The file with the node's key. Listeners with TLS are refused until there is TLS.";
     "super.users", String, "", fixed, idle,
         "Users whom access rules don't bind.";
-    "transaction.max.timeout.ms", Int(1, I), "900000", fixed, idle,
+    "transaction.max.timeout.ms", Int(1, I), "900000", fixed, used,
         "The longest time-out that a transactional producer may ask for.";
     "transaction.state.log.min.isr", Int(1, I), none kafka "2", fixed, idle,
         "min.insync.replicas of __transaction_state. Unless set: more than half of its replicas.";
-    "transaction.state.log.num.partitions", Int(1, I), "50", fixed, idle,
-        "Partitions of __transaction_state when it is made.";
+    "transaction.state.log.num.partitions", Int(1, I), "50", fixed, used,
+        "Partitions of __transaction_state when it is made. A transactional id's partition follows from it, so it can't change.";
     "transaction.state.log.replication.factor", Short(1, i16::MAX), none kafka "3", fixed, idle,
         "Replicas of __transaction_state. Unless set: one for each registered node, at most 3.";
     "transaction.state.log.segment.bytes", Int(1, I), "104857600", fixed, idle,
         "segment.bytes of __transaction_state.";
-    "transactional.id.expiration.ms", Int(1, I), "604800000", fixed, idle,
+    "transactional.id.expiration.ms", Int(1, I), "604800000", fixed, used,
         "Silence after which a transactional id is forgotten.";
     "unclean.leader.election.enable", Bool, "false", live, idle,
         "Default of the topic key of that name.";

@@ -82,7 +82,7 @@ pub(crate) trait Coordinator: Sized + Send + 'static {
         image: &MetadataImage,
         now: Now,
     ) -> DecisionOf<Self>;
-    fn soft(&mut self, change: Self::Soft);
+    fn soft(&mut self, change: Self::Soft, now: Now);
     fn decide_timers(&self, image: &MetadataImage, now: Now) -> DecisionOf<Self>;
     /// After a load, and when topics were made, grown or deleted.
     fn decide_topics_changed(&self, image: &MetadataImage, now: Now) -> DecisionOf<Self>;

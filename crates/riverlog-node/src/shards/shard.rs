@@ -236,6 +236,26 @@ impl Node {
         self.send_out(shard, out, now);
     }
 
+    /// Something that the node tells a shard. Nobody waits for an answer, and its decision appends nothing that could be
+    /// refused.
+    pub(crate) fn shard_event<C: Coordinator>(
+        &self,
+        shard: &Arc<Shard<C>>,
+        event: C::Command,
+        now: Now,
+    ) {
+        let mut out = Outbox::default();
+        {
+            let mut state = shard.state.lock();
+            // A shard that isn't here finds in its log what there is to do.
+            let Ok(machine) = state.ready() else { return };
+            let decision = machine.decide(event, Token(0), &self.image.load(), now);
+            let _refused = self.perform(shard, &mut state, decision, None, now, &mut out);
+            self.timers_of(shard, &mut state, now, &mut out);
+        }
+        self.send_out(shard, out, now);
+    }
+
     /// Performs a decision: soft changes, then the records, applied as they are appended; answers go out or are held.
     fn perform<C: Coordinator>(
         &self,
@@ -261,7 +281,7 @@ impl Node {
             }
         }
         for soft in decision.soft {
-            machine.soft(soft);
+            machine.soft(soft, now);
         }
         let mut until = Offset::ZERO;
         if !decision.records.is_empty() {

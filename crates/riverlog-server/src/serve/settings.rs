@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use riverlog_core::groups::GroupSettings;
+use riverlog_core::transactions::TransactionSettings;
 use riverlog_log::VolumeSettings;
 use riverlog_node::{Budgets, NodeSettings};
 use riverlog_wire::BrokerId;
@@ -43,6 +44,10 @@ pub(crate) fn node_settings(config: &Config) -> NodeSettings {
             consumer_session_timeout: millis("group.consumer.session.timeout.ms"),
             consumer_heartbeat_interval: millis("group.consumer.heartbeat.interval.ms"),
         },
+        transactions: TransactionSettings {
+            max_timeout: millis("transaction.max.timeout.ms"),
+            id_expiration: millis("transactional.id.expiration.ms"),
+        },
         volume: VolumeSettings {
             wal_bytes: size("riverlog.wal.bytes") as u64,
             tail_cache_bytes: size("riverlog.tail.cache.bytes"),
@@ -54,6 +59,8 @@ pub(crate) fn node_settings(config: &Config) -> NodeSettings {
             cold_read_bytes: size("riverlog.cold.read.bytes"),
         },
         offsets_partitions: i32::try_from(number("offsets.topic.num.partitions")).unwrap_or(50),
+        transactions_partitions: i32::try_from(number("transaction.state.log.num.partitions"))
+            .unwrap_or(50),
         retention_check_ms: u64::try_from(number("log.retention.check.interval.ms"))
             .unwrap_or(300_000),
         ..NodeSettings::default()
