@@ -82,39 +82,26 @@ fn correlation(received: Received) -> i32 {
     }
 }
 
-// Transactions aren't served: every way into one says so at once.
+// Transactions.
 
 #[test]
-fn a_transactional_producer_learns_at_once_that_transactions_are_not_served() {
+fn a_transactional_batch_names_its_transaction() {
     let mut broker = InMemory::new();
     let mut client = client(&mut broker);
     let topic = client.topic(1).unwrap();
-    let find = FindCoordinatorRequest {
-        key_type: 1,
-        coordinator_keys: vec!["tx".to_owned()],
-        ..FindCoordinatorRequest::default()
-    };
-    let found = &client.ask(4, &find).unwrap().coordinators[0];
-    assert_eq!(found.error_code, ErrorCode::NONE);
-    assert_eq!((found.host.as_str(), found.port), ("broker.test", 9092));
-    let init = InitProducerIdRequest {
-        transactional_id: Some("tx".to_owned()),
-        ..InitProducerIdRequest::default()
-    };
-    let refused = ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
-    assert_eq!(client.ask(5, &init).unwrap().error_code, refused);
-
-    let mut request = produce(&topic.name, -1, Some(numbered(0, 1)));
-    request.transactional_id = Some("tx".to_owned());
-    let answer = first(client.ask(12, &request).unwrap());
-    assert_eq!(answer.error_code, refused);
-    assert!(answer.error_message.unwrap().contains("transactional.id"));
     let mut batch = BatchBuilder::new(Compression::None);
     let (id, epoch, sequence) = (7.into(), 0.into(), 0.into());
     batch.producer(id, epoch, sequence).transactional();
     batch.push(0, None, Some(b"value"), &[]);
     let request = produce(&topic.name, -1, Some(batch.build()));
-    assert_eq!(first(client.ask(12, &request).unwrap()).error_code, refused);
+    let answer = first(client.ask(12, &request).unwrap());
+    assert_eq!(answer.error_code, ErrorCode::INVALID_TXN_STATE);
+    assert!(answer.error_message.unwrap().contains("transactional id"));
+    // A plain batch of a transactional producer is none of its transaction's.
+    let mut request = produce(&topic.name, -1, Some(numbered(0, 1)));
+    request.transactional_id = Some("tx".to_owned());
+    let answer = first(client.ask(12, &request).unwrap());
+    assert_eq!(answer.error_code, ErrorCode::NONE);
 }
 
 #[test]
@@ -405,7 +392,7 @@ fn the_list_of_all_topics_is_never_older_than_the_last_answer() {
 }
 
 #[test]
-fn features_that_nothing_serves_are_not_shown() {
+fn only_features_that_are_served_are_shown() {
     let mut broker = InMemory::new();
     let request = ApiVersionsRequest {
         client_software_name: "door".to_owned(),
@@ -420,8 +407,9 @@ fn features_that_nothing_serves_are_not_shown() {
         .collect();
     let finalized = answer.finalized_features.iter();
     let finalized: Vec<_> = finalized.map(|f| f.name.as_str()).collect();
-    assert_eq!(supported, ["metadata.version"]);
-    assert_eq!(finalized, ["metadata.version"]);
+    let served = ["group.version", "metadata.version", "transaction.version"];
+    assert_eq!(supported, served);
+    assert_eq!(finalized, served);
 }
 
 // Connections.

@@ -35,6 +35,15 @@ pub(crate) fn of_producer(timestamp: i64, id: i64, epoch: i16, sequence: i32) ->
     batch.build()
 }
 
+/// One batch of one record by a transactional producer.
+pub(crate) fn in_transaction(timestamp: i64, id: i64, epoch: i16, sequence: i32) -> Vec<u8> {
+    let mut batch = BatchBuilder::new(Compression::None);
+    batch.producer(ProducerId(id), ProducerEpoch(epoch), Sequence(sequence));
+    batch.transactional();
+    batch.push(timestamp, None, Some(b"value"), &[]);
+    batch.build()
+}
+
 /// Batches as fetched.
 #[derive(Clone, Debug)]
 pub struct Batches(pub Bytes);

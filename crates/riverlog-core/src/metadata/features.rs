@@ -12,7 +12,7 @@ pub struct Feature {
 }
 
 /// All that this release supports, in order of name; other features are refused. A coordinator that isn't here yet (share,
-/// streams, transactions of version 2) has no level, so that no client is told to use it.
+/// streams) has no level, so that no client is told to use it.
 pub const SUPPORTED: &[Feature] = &[
     Feature {
         name: "group.version",
@@ -24,5 +24,10 @@ pub const SUPPORTED: &[Feature] = &[
         name: "metadata.version",
         min: 7,
         max: 33,
+    },
+    Feature {
+        name: "transaction.version",
+        min: 0,
+        max: 2,
     },
 ];

@@ -59,7 +59,12 @@ pub(super) fn request(version: i16, topic: &Topic, from: i64) -> FetchRequest {
     }
 }
 
-fn ask(client: &mut Client<'_>, version: i16, request: &FetchRequest) -> Outcome<PartitionData> {
+/// Reads as the request says.
+pub(super) fn ask(
+    client: &mut Client<'_>,
+    version: i16,
+    request: &FetchRequest,
+) -> Outcome<PartitionData> {
     let answer = client.ask(version, request)?;
     same("the answer's error", answer.error_code, ErrorCode::NONE)?;
     let topic = only("topics", answer.responses)?;

@@ -11,6 +11,7 @@ mod produce;
 mod producers;
 mod sessions;
 mod tools;
+mod transactions;
 mod wire;
 
 use crate::client::{Client, Outcome};
@@ -41,12 +42,13 @@ impl std::fmt::Debug for Check {
 
 /// All checks, in the order in which they are best run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let tables: [&'static [Check]; 12] = [
+    let tables: [&'static [Check]; 13] = [
         wire::CHECKS,
         metadata::CHECKS,
         admin::CHECKS,
         produce::CHECKS,
         producers::CHECKS,
+        transactions::CHECKS,
         fetch::CHECKS,
         sessions::CHECKS,
         offsets::CHECKS,

@@ -64,6 +64,16 @@ fn found(
     Ok((answer.error_code, answer.offset, answer.timestamp))
 }
 
+/// The latest offset under an isolation level.
+pub(super) fn latest(client: &mut Client<'_>, topic: &Topic, isolation_level: i8) -> Outcome<i64> {
+    let asked = ListOffsetsRequest {
+        isolation_level,
+        ..request(topic, &[-1])
+    };
+    let topic = only("topics", client.ask(7, &asked)?.topics)?;
+    Ok(only("partitions", topic.partitions)?.offset)
+}
+
 fn list_offsets(client: &mut Client<'_>) -> Outcome {
     let topic = client.topic(1)?;
     let none = ErrorCode::NONE;

@@ -1,39 +1,66 @@
-//! InitProducerId v0–v5 (KIP-98, 360, 588). For idempotent producers; transactional ones are refused until transactions are
-//! served.
+//! InitProducerId v0–v5 (KIP-98, 360, 588). v6 (KIP-939, two-phase commit) isn't final, and isn't served.
 
+use riverlog_core::transactions::{TransactionAnswer, TransactionCommand};
 use riverlog_node::Reply;
 use riverlog_wire::messages::{InitProducerIdRequest, InitProducerIdResponse};
 use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId};
 
+use super::transactions::fenced_before;
 use crate::kafka::responder::Responder;
 use crate::kafka::session::Context;
 
+/// First version whose clients know PRODUCER_FENCED.
+const FENCED_FROM: i16 = 4;
+
 pub(super) fn handle(context: &Context<'_>, request: InitProducerIdRequest, responder: Responder) {
     let half = (request.producer_id == -1) != (request.producer_epoch == -1);
-    let refused = match request.transactional_id.as_deref() {
-        _ if half => Some(ErrorCode::INVALID_REQUEST),
-        None => None,
-        Some("") => Some(ErrorCode::INVALID_REQUEST),
-        // The one error that the Java client, librdkafka and franz-go all take for final: they show it at once, where they
-        // would try others again for as long as they may block.
-        Some(_) => Some(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-    };
-    if let Some(error_code) = refused {
-        return responder.send(&failed(error_code));
+    if half || request.transactional_id.as_deref() == Some("") {
+        return responder.send(&failed(ErrorCode::INVALID_REQUEST));
     }
-    let reply = Reply::new(
-        move |answer: Result<(ProducerId, ProducerEpoch), ErrorCode>| {
-            responder.send(&match answer {
-                Ok((id, epoch)) => InitProducerIdResponse {
-                    producer_id: id.0,
-                    producer_epoch: epoch.0,
-                    ..InitProducerIdResponse::default()
-                },
-                Err(error_code) => failed(error_code),
-            });
-        },
-    );
-    context.door.node.init_producer(context.now, reply);
+    let Some(id) = request.transactional_id else {
+        let reply = Reply::new(
+            move |answer: Result<(ProducerId, ProducerEpoch), ErrorCode>| {
+                responder.send(&match answer {
+                    Ok((id, epoch)) => made(id, epoch),
+                    Err(error_code) => failed(error_code),
+                });
+            },
+        );
+        return context.door.node.init_producer(context.now, reply);
+    };
+    let version = context.version;
+    let resume = (request.producer_id != -1).then_some((
+        ProducerId(request.producer_id),
+        ProducerEpoch(request.producer_epoch),
+    ));
+    let command = TransactionCommand::Init {
+        id,
+        timeout_ms: request.transaction_timeout_ms,
+        resume,
+        fresh: None,
+    };
+    let reply = Reply::new(move |answer| {
+        responder.send(&match answer {
+            TransactionAnswer::Producer {
+                error: ErrorCode::NONE,
+                producer_id,
+                epoch,
+            } => made(producer_id, epoch),
+            TransactionAnswer::Producer { error, .. } => {
+                failed(fenced_before(FENCED_FROM, version, error))
+            }
+            _ => failed(ErrorCode::UNKNOWN_SERVER_ERROR),
+        });
+    });
+    context.door.node.transaction(command, context.now, reply);
+}
+
+fn made(id: ProducerId, epoch: ProducerEpoch) -> InitProducerIdResponse {
+    InitProducerIdResponse {
+        producer_id: id.0,
+        producer_epoch: epoch.0,
+        ..InitProducerIdResponse::default()
+    }
 }
 
 fn failed(error_code: ErrorCode) -> InitProducerIdResponse {

@@ -1,5 +1,7 @@
 //! One file for each API, headed by the versions that it serves and what it leaves out.
 
+mod add_offsets_to_txn;
+mod add_partitions_to_txn;
 mod alter_configs;
 mod alter_replica_log_dirs;
 mod api_versions;
@@ -21,7 +23,9 @@ mod describe_log_dirs;
 mod describe_producers;
 mod describe_quorum;
 mod describe_topic_partitions;
+mod describe_transactions;
 mod elect_leaders;
+mod end_txn;
 mod fetch;
 mod find_coordinator;
 mod heartbeat;
@@ -34,6 +38,7 @@ mod list_config_resources;
 mod list_groups;
 mod list_offsets;
 mod list_partition_reassignments;
+mod list_transactions;
 mod metadata;
 mod offset_commit;
 mod offset_delete;
@@ -43,8 +48,11 @@ mod operations;
 mod produce;
 mod sasl_handshake;
 mod sync_group;
+mod transactions;
+mod txn_offset_commit;
 mod unregister_broker;
 mod update_features;
+mod write_txn_markers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,6 +129,11 @@ served! {
         DescribeAcls => describe_acls,
         CreateAcls => create_acls,
         DeleteAcls => delete_acls,
+        AddPartitionsToTxn => add_partitions_to_txn,
+        AddOffsetsToTxn => add_offsets_to_txn,
+        EndTxn => end_txn,
+        WriteTxnMarkers => write_txn_markers,
+        TxnOffsetCommit => txn_offset_commit,
         DescribeConfigs => describe_configs,
         AlterConfigs => alter_configs,
         AlterReplicaLogDirs => alter_replica_log_dirs,
@@ -140,6 +153,8 @@ served! {
         UnregisterBroker => unregister_broker,
         ListConfigResources => list_config_resources,
         DescribeTopicPartitions => describe_topic_partitions,
+        DescribeTransactions => describe_transactions,
+        ListTransactions => list_transactions,
     }
     raw {
         Produce => produce,

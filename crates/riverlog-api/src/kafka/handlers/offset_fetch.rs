@@ -1,8 +1,9 @@
 //! OffsetFetch v1–v10 (KIP-88, 320, 447, 709, 848; topic ids from v10). What was never committed is offset −1 without an
 //! error; while the coordinator reads its log the answer is "loading", never "no offset".
 
-use riverlog_core::groups::{CommittedOffset, TopicPartition};
+use riverlog_core::groups::{CommittedOffset, StableOffsets, TopicPartition};
 use riverlog_core::metadata::MetadataImage;
+use riverlog_node::CommittedAnswer;
 use riverlog_wire::messages::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopics,
 };
@@ -18,10 +19,15 @@ use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
 use crate::kafka::session::Context;
 
-type Found = Result<Vec<(TopicPartition, Option<CommittedOffset>)>, ErrorCode>;
+/// First version that can ask for stable offsets.
+const STABLE_FROM: i16 = 7;
+
+type Found = Result<StableOffsets, ErrorCode>;
 
 pub(super) fn handle(context: &Context<'_>, request: OffsetFetchRequest, responder: Responder) {
     let version = context.version;
+    // KIP-447: an offset that an open transaction may change is an error instead.
+    let stable = version >= STABLE_FROM && request.require_stable;
     // Before v8 a request is about one group, and names topics alone.
     let groups = if version >= 8 {
         request.groups
@@ -58,12 +64,18 @@ pub(super) fn handle(context: &Context<'_>, request: OffsetFetchRequest, respond
             .as_ref()
             .map(|topics| known_partitions(&image, version, topics));
         let (group_id, topics, image) = (group.group_id.clone(), group.topics, image.clone());
-        let reply =
-            gather.reply(move |found: Found| answer(&image, version, group_id, topics, found));
-        context
-            .door
-            .node
-            .committed(&group.group_id, asked, member, context.now, reply);
+        let (node, now, id) = (&context.door.node, context.now, group.group_id);
+        if stable {
+            let reply =
+                gather.reply(move |found: Found| answer(&image, version, group_id, topics, found));
+            node.committed_stable(&id, asked, member, now, reply);
+        } else {
+            let reply = gather.reply(move |found: CommittedAnswer| {
+                let found = found.map(|all| all.into_iter().map(|(p, c)| (p, Ok(c))).collect());
+                answer(&image, version, group_id, topics, found)
+            });
+            node.committed(&id, asked, member, now, reply);
+        }
     }
     gather.seal();
 }
@@ -134,7 +146,7 @@ fn in_order(
     image: &MetadataImage,
     version: i16,
     topics: Vec<OffsetFetchRequestTopics>,
-    found: Vec<(TopicPartition, Option<CommittedOffset>)>,
+    found: StableOffsets,
 ) -> Vec<OffsetFetchResponseTopics> {
     let mut found = found.into_iter();
     let mut response = Vec::with_capacity(topics.len());
@@ -144,11 +156,8 @@ fn in_order(
             if unknown {
                 partition(*index, None, ErrorCode::UNKNOWN_TOPIC_ID)
             } else {
-                partition(
-                    *index,
-                    found.next().and_then(|(_, committed)| committed),
-                    ErrorCode::NONE,
-                )
+                let committed = found.next().map_or(Ok(None), |(_, committed)| committed);
+                either(*index, committed)
             }
         });
         let partitions = partitions.collect();
@@ -181,11 +190,11 @@ fn all_failed(
 fn by_topic(
     image: &MetadataImage,
     version: i16,
-    found: Vec<(TopicPartition, Option<CommittedOffset>)>,
+    found: StableOffsets,
 ) -> Vec<OffsetFetchResponseTopics> {
     let mut response: Vec<OffsetFetchResponseTopics> = Vec::new();
     for (place, committed) in found {
-        let answer = partition(place.partition, committed, ErrorCode::NONE);
+        let answer = either(place.partition, committed);
         let id = image.topic(&place.topic).map(|t| t.id);
         let (name, topic_id) = match (version >= 10, id) {
             (true, Some(id)) => (String::new(), id),
@@ -204,6 +213,16 @@ fn by_topic(
         }
     }
     response
+}
+
+fn either(
+    partition_index: i32,
+    committed: Result<Option<CommittedOffset>, ErrorCode>,
+) -> OffsetFetchResponsePartitions {
+    match committed {
+        Ok(committed) => partition(partition_index, committed, ErrorCode::NONE),
+        Err(error_code) => partition(partition_index, None, error_code),
+    }
 }
 
 fn partition(

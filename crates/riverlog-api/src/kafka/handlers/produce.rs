@@ -1,5 +1,6 @@
 //! Produce v3–v13 (KIP-98, 110, 467, 951, 890, 516). Versions 0–2 are advertised, since librdkafka asks for that, and end the
-//! connection. Transactional batches are refused until transactions are served.
+//! connection. A transactional batch goes by its coordinator: up to v11 its partition must have been added before (v11 tells clients
+//! TRANSACTION_ABORTABLE when it wasn't, v10 INVALID_TXN_STATE), from v12 on it is added on the way (KIP-890).
 //!
 //! Batches are checked by header and CRC here; the records inside stay closed. Each is copied once, out of the frame.
 
@@ -20,6 +21,7 @@ use riverlog_wire::messages::produce_response::{
 use riverlog_wire::messages::produce_view::ProduceRequestView;
 use riverlog_wire::primitives::Reader;
 
+use super::transactions::on_the_way;
 use super::{leaders, millis};
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::gather::Gather;
@@ -32,6 +34,10 @@ const ZSTD_FROM: i16 = 7;
 const MESSAGES_FROM: i16 = 8;
 /// Who leads instead (KIP-951).
 const LEADERS_FROM: i16 = 10;
+/// Clients that know TRANSACTION_ABORTABLE.
+const ABORTABLE_FROM: i16 = 11;
+/// Clients of transaction version 2.
+const ADDS_FROM: i16 = 12;
 /// Topics by id.
 const IDS_FROM: i16 = 13;
 
@@ -85,7 +91,8 @@ pub(super) fn handle(
         }
     });
     let timeout = millis(request.timeout_ms);
-    let transactional = request.transactional_id.is_some();
+    let transactional_id = request.transactional_id;
+    let adds = version >= ADDS_FROM;
     for (topic, reference) in request.topics().zip(topics) {
         for (index, records) in topic.partitions() {
             // A null set of records leaves Kafka's clients without an answer; it is refused here.
@@ -96,21 +103,36 @@ pub(super) fn handle(
                 .partition(&reference, index)
                 .map_err(|error| (error, error.message().to_owned()))
                 .and_then(|partition| {
-                    check(version, acks, transactional, &bytes).map(|()| partition)
+                    let transactional = check(version, acks, transactional_id, &bytes)?;
+                    Ok((partition, transactional))
                 });
             match found {
                 Err((error, message)) => gather.ready(failed(version, index, error, message)),
-                Ok(partition) => {
-                    let reply = gather.reply(move |answer| outcome(version, index, answer));
+                Ok((partition, transactional)) => {
+                    let asks = transactional.is_some();
+                    let reply = gather.reply(move |answer| {
+                        let answer: Result<_, AppendFailure> = answer;
+                        let answer = answer.map_err(|mut failure| {
+                            if asks {
+                                let abortable = version >= ABORTABLE_FROM;
+                                failure.error = on_the_way(failure.error, adds, abortable);
+                            }
+                            failure
+                        });
+                        outcome(version, index, answer)
+                    });
                     let command = AppendCommand {
                         batch: bytes.to_vec(),
                         acks,
                         timeout,
                     };
-                    context
-                        .door
-                        .node
-                        .append(&partition, command, context.now, reply);
+                    let (node, now) = (&context.door.node, context.now);
+                    match transactional {
+                        None => node.append(&partition, command, now, reply),
+                        Some(id) => {
+                            node.append_in_transaction(&partition, id, adds, command, now, reply);
+                        }
+                    }
                 }
             }
         }
@@ -179,12 +201,13 @@ fn respond(
     response
 }
 
-fn check(
+/// Whether a batch can be taken at all; answers the transactional id when the batch is part of a transaction.
+fn check<'a>(
     version: i16,
     acks: i16,
-    transactional: bool,
+    transactional_id: Option<&'a str>,
     bytes: &[u8],
-) -> Result<(), (ErrorCode, String)> {
+) -> Result<Option<&'a str>, (ErrorCode, String)> {
     if !(-1..=1).contains(&acks) {
         let message = format!("acks is {acks}; use -1 (all in-sync replicas), 0 or 1");
         return Err((ErrorCode::INVALID_REQUIRED_ACKS, message));
@@ -197,12 +220,17 @@ fn check(
         );
         return Err((ErrorCode::UNSUPPORTED_COMPRESSION_TYPE, message));
     }
-    if transactional || attributes.is_transactional() {
-        let message = "transactions aren't served here; produce without a transactional.id";
-        let error = ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
-        return Err((error, message.to_owned()));
+    if !attributes.is_transactional() {
+        return Ok(None);
     }
-    Ok(())
+    match transactional_id {
+        Some(id) => Ok(Some(id)),
+        None => {
+            let message =
+                "the batch is part of a transaction, but the request has no transactional id";
+            Err((ErrorCode::INVALID_TXN_STATE, message.to_owned()))
+        }
+    }
 }
 
 /// Bytes that were damaged on the way can be sent again; a batch that was made wrong can't.
