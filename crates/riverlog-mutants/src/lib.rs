@@ -71,6 +71,16 @@ mutants! {
     BrokenLogDeleted = "broken-log-deleted",
     /// What a process wrote whose sync failed is synced again, not written again.
     TailNotWrittenAgain = "tail-not-written-again",
+    /// Readers of committed records see what is open.
+    OpenTransactionStable = "open-transaction-stable",
+    /// After a restart nothing is known of what was aborted.
+    AbortedForgotten = "aborted-forgotten",
+    /// A marker is answered before it is durable.
+    MarkerNotSynced = "marker-not-synced",
+    /// Offsets of a transaction count before it is committed.
+    PendingOffsetsCount = "pending-offsets-count",
+    /// A batch of an epoch that a marker has ended is taken.
+    LateFrameAccepted = "late-frame-accepted",
 }
 
 #[cfg(feature = "planted")]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use riverlog_core::Now;
 use riverlog_core::groups::{GroupShard, InTransaction};
 use riverlog_log::{Appended, Marker};
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{ErrorCode, Offset, ProducerEpoch, ProducerId};
 
 use crate::append::Ack;
@@ -153,7 +154,12 @@ impl State {
             }
             Ok(appended) => {
                 let deadline = now.mono.saturating_add(PATIENCE);
-                self.appended(appended, MARKER_BYTES, true, -1, deadline, ack, owed);
+                let acks = if active(Mutant::MarkerNotSynced) {
+                    0
+                } else {
+                    -1
+                };
+                self.appended(appended, MARKER_BYTES, true, acks, deadline, ack, owed);
                 (!appended.duplicate).then_some(appended)
             }
         }

@@ -9,6 +9,7 @@ use riverlog_core::Now;
 use riverlog_core::config::TopicConfig;
 use riverlog_core::replica::{Leader, Position};
 use riverlog_log::{DiskError, Log, LogKey, Upkeep, Write};
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{LeaderEpoch, Offset};
 use smallvec::SmallVec;
 
@@ -187,7 +188,10 @@ impl State {
             .log
             .as_ref()
             .and_then(|log| log.first_unstable_offset(high_watermark));
-        unstable.unwrap_or(high_watermark)
+        match unstable {
+            Some(first) if !active(Mutant::OpenTransactionStable) => first,
+            _ => high_watermark,
+        }
     }
 
     /// The log's own position moved: answers whoever waited for it.

@@ -12,6 +12,7 @@ mod host;
 mod model;
 mod swarm;
 mod trace;
+mod transactions;
 mod world;
 
 pub use model::Violation;

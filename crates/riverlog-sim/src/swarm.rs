@@ -15,6 +15,8 @@ pub(crate) struct Swarm {
     pub(crate) topics: Vec<TopicPlan>,
     pub(crate) producers: usize,
     pub(crate) consumers: usize,
+    /// Transactional producers; not drawn, so that seeds from before there were any play as they did.
+    pub(crate) transactors: usize,
     pub(crate) operations: u64,
     pub(crate) settings: NodeSettings,
     /// Of 1,000 steps, how many are which fault.
@@ -71,6 +73,7 @@ impl Swarm {
             topics,
             producers: 1 + random.below(5) as usize,
             consumers: 1 + random.below(4) as usize,
+            transactors: 0,
             operations: 200 + random.below(1_200),
             settings,
             kill: one_of(random, &[0, 2, 10]),
@@ -86,6 +89,17 @@ impl Swarm {
 }
 
 impl Swarm {
+    /// Three of seven seeds have transactions, in a topic of their own.
+    pub(crate) fn with_transactions(mut self, seed: u64) -> Swarm {
+        self.transactors = match seed % 7 {
+            4 => 1,
+            5 => 4,
+            6 => 2,
+            _ => 0,
+        };
+        self
+    }
+
     /// All partitions of all topics.
     pub(crate) fn places(&self) -> Vec<Place> {
         let topics = self.topics.iter().enumerate();

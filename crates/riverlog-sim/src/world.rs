@@ -12,8 +12,8 @@ use riverlog_log::disk::{CrashDisk, Random};
 use riverlog_mutants::{Mark, sometimes};
 use riverlog_node::harness::Seeded;
 use riverlog_node::{
-    AppendAnswer, AppendFailure, FetchAnswer, FetchCommand, FetchPartition, Host, Isolation, Job,
-    JobDone, Node, PartitionRef, Reply,
+    AppendAnswer, AppendFailure, FetchAnswer, FetchCommand, FetchPartition, FetchedPartition, Host,
+    Isolation, Job, JobDone, Node, PartitionRef, Reply, StableAnswer,
 };
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
 
@@ -23,6 +23,7 @@ use crate::host::SimHost;
 use crate::model::{Model, Place, Violation};
 use crate::swarm::Swarm;
 use crate::trace::Trace;
+use crate::transactions::{self, Transactions, committed_of};
 
 /// What a client is told.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(crate) enum Outcome {
     Group(GroupAnswer),
     Committed(Result<Vec<(TopicPartition, Option<CommittedOffset>)>, ErrorCode>),
     Deleted(Result<Offset, ErrorCode>),
+    Marker(Result<(), ErrorCode>),
+    Stable(StableAnswer),
     /// The node died first: what was asked may or may not have happened.
     Lost,
 }
@@ -80,6 +83,7 @@ pub(crate) struct Core {
     /// When the node is called next because of the time.
     next_tick: Option<Duration>,
     holders: BTreeMap<Place, String>,
+    pub(crate) transactions: Transactions,
 }
 
 /// What a run did.
@@ -106,7 +110,7 @@ pub struct Report {
 /// Runs one seed. `show` prints the trace.
 pub fn run(seed: u64, show: bool) -> Report {
     let mut random = Random::new(seed);
-    let swarm = Swarm::draw(&mut random);
+    let swarm = Swarm::draw(&mut random).with_transactions(seed);
     let core = Core {
         disk: CrashDisk::new(random.next_u64()),
         random,
@@ -131,6 +135,7 @@ pub fn run(seed: u64, show: bool) -> Report {
         found: Vec::new(),
         next_tick: None,
         holders: BTreeMap::new(),
+        transactions: Transactions::default(),
         swarm,
     };
     let mut world = World {
@@ -174,7 +179,7 @@ impl World {
 
     fn create_topics(&mut self) -> Result<(), Violation> {
         let topics = self.core.swarm.topics.clone();
-        let topics = topics
+        let mut topics: Vec<NewTopic> = topics
             .into_iter()
             .map(|plan| NewTopic {
                 name: plan.name,
@@ -185,6 +190,15 @@ impl World {
                 ..NewTopic::default()
             })
             .collect();
+        if self.core.swarm.transactors > 0 {
+            topics.push(NewTopic {
+                name: transactions::TOPIC.to_owned(),
+                partitions: transactions::PARTITIONS,
+                replication_factor: 1,
+                id: TopicId(*b"of-transactions!"),
+                ..NewTopic::default()
+            });
+        }
         let done: Arc<Mutex<Option<Result<AdminAnswer, ErrorCode>>>> = Arc::default();
         let out = Arc::clone(&done);
         let command = AdminCommand::CreateTopics {
@@ -438,7 +452,70 @@ impl World {
             let (start, found) = self.read_whole(place)?;
             self.core.model.read_whole(place, start, &found)?;
         }
+        if self.core.swarm.transactors > 0 {
+            for partition in 0..transactions::PARTITIONS {
+                let found = self.read_committed(partition)?;
+                self.core.transactions.read_whole(partition, &found)?;
+            }
+        }
         Ok(())
+    }
+
+    /// All that a reader of committed records finds in a partition that transactors have written to.
+    fn read_committed(&mut self, partition: i32) -> Result<Vec<String>, Violation> {
+        let mut from = Offset::ZERO;
+        let mut found = Vec::new();
+        loop {
+            let topic = TopicRef::Name(transactions::TOPIC.to_owned());
+            let mut command = fetch_one(topic, partition, from, 64 << 10, Duration::ZERO);
+            command.isolation = Isolation::ReadCommitted;
+            let part = self.fetch_now(command)?;
+            let Some(part) = part.filter(|p| p.error == ErrorCode::NONE) else {
+                return Err(Violation::new(
+                    "what was committed is there",
+                    format!("partition {partition} at {from}"),
+                ));
+            };
+            if part.last_stable_offset != part.high_watermark {
+                let what = format!(
+                    "partition {partition}: stable to {} of {}",
+                    part.last_stable_offset, part.high_watermark
+                );
+                return Err(Violation::new(
+                    "transactions that have ended hold nothing up",
+                    what,
+                ));
+            }
+            let end = part.high_watermark;
+            let (values, next) = committed_of(part, from)?;
+            found.extend(values);
+            if next >= end {
+                return Ok(found);
+            }
+            if next <= from {
+                let what = format!("partition {partition} at {from} of {end}");
+                return Err(Violation::new("what was committed is there", what));
+            }
+            from = next;
+        }
+    }
+
+    /// What a fetch of one partition is answered.
+    fn fetch_now(&mut self, command: FetchCommand) -> Result<Option<FetchedPartition>, Violation> {
+        let done: Arc<Mutex<Option<FetchAnswer>>> = Arc::default();
+        let out = Arc::clone(&done);
+        if let Some((node, now)) = self.core.node() {
+            node.fetch(
+                command,
+                now,
+                Reply::new(move |answer| *out.lock() = Some(answer)),
+            );
+        }
+        while done.lock().is_none() {
+            self.step()?;
+        }
+        let answer = done.lock().take();
+        Ok(answer.into_iter().flat_map(|a| a.partitions).next())
     }
 
     fn read_whole(&mut self, place: Place) -> Result<(Offset, Vec<(Offset, String)>), Violation> {
@@ -452,22 +529,9 @@ impl World {
         let mut from = description.log_start_offset;
         let mut found = Vec::new();
         while from < description.high_watermark {
-            let done: Arc<Mutex<Option<FetchAnswer>>> = Arc::default();
-            let out = Arc::clone(&done);
             let topic = TopicRef::Name(self.core.swarm.topics[place.0].name.clone());
             let command = fetch_one(topic, place.1, from, 64 << 10, Duration::ZERO);
-            if let Some((node, now)) = self.core.node() {
-                node.fetch(
-                    command,
-                    now,
-                    Reply::new(move |answer| *out.lock() = Some(answer)),
-                );
-            }
-            while done.lock().is_none() {
-                self.step()?;
-            }
-            let answer = done.lock().take();
-            let part = answer.into_iter().flat_map(|a| a.partitions).next();
+            let part = self.fetch_now(command)?;
             let Some(part) = part.filter(|p| p.error == ErrorCode::NONE && p.records.len > 0)
             else {
                 return Err(Violation::new(

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{ErrorCode, Offset, ProducerId};
 
 use super::classic::Classic;
@@ -219,7 +220,9 @@ impl GroupShard {
                 partition,
                 value: Some(value),
                 ..
-            } if let Some(producer) = producer => {
+            } if let Some(producer) = producer
+                && !active(Mutant::PendingOffsetsCount) =>
+            {
                 let offsets = &mut group.offsets;
                 offsets.pend(producer, topic, *partition, value.clone(), end);
                 self.pending

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::batch::{BatchHeader, EndTxnMarker};
 use riverlog_wire::{Offset, ProducerEpoch, ProducerId, Sequence};
 use smallvec::SmallVec;
@@ -164,10 +165,7 @@ impl Told {
 
 /// How many batches of a producer are remembered.
 fn window() -> usize {
-    WINDOW
-        - usize::from(riverlog_mutants::active(
-            riverlog_mutants::Mutant::WindowOfFour,
-        ))
+    WINDOW - usize::from(active(Mutant::WindowOfFour))
 }
 
 impl Producers {
@@ -310,11 +308,13 @@ impl Producers {
         epoch: ProducerEpoch,
     ) -> Result<(), AppendError> {
         match self.map.get(&id) {
-            Some(known) if epoch < known.epoch => Err(AppendError::FencedProducer {
-                producer: id,
-                got: epoch,
-                current: known.epoch,
-            }),
+            Some(known) if epoch < known.epoch && !active(Mutant::LateFrameAccepted) => {
+                Err(AppendError::FencedProducer {
+                    producer: id,
+                    got: epoch,
+                    current: known.epoch,
+                })
+            }
             _ => Ok(()),
         }
     }

@@ -2,6 +2,8 @@
 
 mod consumer;
 mod producer;
+mod reader;
+mod transactor;
 mod trimmer;
 
 use std::collections::BTreeMap;
@@ -20,6 +22,8 @@ pub(crate) enum Client {
     Producer(producer::Producer),
     Consumer(consumer::Consumer),
     Trimmer(trimmer::Trimmer),
+    Transactor(Box<transactor::Transactor>),
+    Reader(reader::Reader),
 }
 
 impl Client {
@@ -34,6 +38,14 @@ impl Client {
         }
         if swarm.topics.iter().any(|t| t.trimmed) {
             all.push(Client::Trimmer(trimmer::Trimmer::default()));
+        }
+        for number in 0..swarm.transactors {
+            all.push(Client::Transactor(Box::new(transactor::Transactor::new(
+                number,
+            ))));
+        }
+        if swarm.transactors > 0 {
+            all.push(Client::Reader(reader::Reader::new(swarm.transactors)));
         }
         all
     }
@@ -50,6 +62,8 @@ impl Client {
             Client::Producer(client) => client.step(core, me),
             Client::Consumer(client) => client.step(core, me),
             Client::Trimmer(client) => client.step(core, me),
+            Client::Transactor(client) => client.step(core, me),
+            Client::Reader(client) => client.step(core, me),
         }
         if !self.waits() {
             core.think(me);
@@ -67,6 +81,8 @@ impl Client {
             Client::Producer(client) => client.outcome(core, outcome),
             Client::Consumer(client) => client.outcome(core, outcome),
             Client::Trimmer(client) => client.outcome(core, outcome),
+            Client::Transactor(client) => client.outcome(core, outcome),
+            Client::Reader(client) => client.outcome(core, outcome),
         }
     }
     /// Whether an operation is under way.
@@ -75,6 +91,8 @@ impl Client {
             Client::Producer(client) => client.waits,
             Client::Consumer(client) => client.waits,
             Client::Trimmer(client) => client.waits,
+            Client::Transactor(client) => client.waits,
+            Client::Reader(client) => client.waits,
         }
     }
     /// A power cut may have taken records of this topic, which opted out of syncing.
@@ -82,7 +100,8 @@ impl Client {
         match self {
             Client::Producer(client) => client.topic_lost(topic),
             Client::Consumer(client) => client.topic_lost(topic),
-            Client::Trimmer(_) => {}
+            // What transactors write to is synced.
+            Client::Trimmer(_) | Client::Transactor(_) | Client::Reader(_) => {}
         }
     }
     /// From now on there are no faults; progress is counted anew.
@@ -90,6 +109,8 @@ impl Client {
         match self {
             Client::Producer(client) => client.progress = 0,
             Client::Consumer(client) => client.progress = 0,
+            Client::Transactor(client) => client.progress = 0,
+            Client::Reader(client) => client.progress = 0,
             Client::Trimmer(_) => {}
         }
     }
@@ -97,7 +118,7 @@ impl Client {
     pub(crate) fn holds(&self) -> Option<&BTreeMap<Place, Offset>> {
         match self {
             Client::Consumer(client) => Some(&client.held),
-            Client::Producer(_) | Client::Trimmer(_) => None,
+            _ => None,
         }
     }
     /// Whether it got something done since it was healed.
@@ -105,6 +126,8 @@ impl Client {
         match self {
             Client::Producer(client) => client.progress >= 3,
             Client::Consumer(client) => client.progress >= 3,
+            Client::Transactor(client) => client.is_done(),
+            Client::Reader(client) => client.progress >= 3,
             Client::Trimmer(_) => true,
         }
     }
