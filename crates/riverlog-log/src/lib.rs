@@ -19,11 +19,13 @@ mod wal;
 pub use disk::{Disk, DiskFile, OpenMode};
 pub use log::format;
 pub use log::{
-    AbortedTransaction, AppendAs, AppendError, Appended, EpochEnd, Log, LogSettings, Marker,
-    OffsetAt, ProducerSummary, Read, ReadError, ReadPlan, Slice, Slices, TimePlan, Upkeep,
-    UpkeepDone, Write, Written,
+    AbortedTransaction, AppendAs, AppendError, Appended, Clean, CleanDone, CleanError, CleanRules,
+    CleanStep, Cleanable, Cleaned, EpochEnd, Log, LogSettings, Marker, OffsetAt, ProducerSummary,
+    Read, ReadError, ReadPlan, Slice, Slices, TimePlan, Upkeep, UpkeepDone, Write, Written,
 };
-pub use volume::{Flush, FlushDone, LogKey, OpenError, Synced, Volume, VolumeSettings};
+pub use volume::{
+    CleanerOffsets, Flush, FlushDone, LogKey, OpenError, Synced, Volume, VolumeSettings,
+};
 
 /// A disk call that failed, with the file it was about.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -31,7 +31,7 @@ use crate::{LeaderEpoch, Offset};
 
 pub use builder::BatchBuilder;
 pub use control::{ControlType, EndTxnMarker};
-pub use filter::{Filtered, filter};
+pub use filter::{Filtered, emptied, filter, filter_records};
 pub use header::{Attributes, BatchHeader, HEADER_LEN, TimestampType};
 pub use produce::{ProduceError, validate_produce};
 pub use records::{HeaderRefs, Headers, RecordRef, RecordView, Records};
@@ -138,11 +138,7 @@ impl<'a> Batch<'a> {
     }
 
     fn codec(&self) -> Result<Compression, BatchError> {
-        let attributes = self.header.attributes;
-        attributes.compression().ok_or(BatchError::Field {
-            field: "compression codec",
-            value: i64::from(attributes.0 & 0x07),
-        })
+        self.header.codec()
     }
 }
 

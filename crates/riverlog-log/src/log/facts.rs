@@ -29,7 +29,11 @@ impl BatchInfo {
             next: header.next_offset(),
             // A batch length is an i32, so that the sum fits.
             size: header.size() as u32,
-            max_timestamp: header.max_timestamp,
+            // One that compaction has emptied has no record of that time.
+            max_timestamp: match header.record_count {
+                0 => -1,
+                _ => header.max_timestamp,
+            },
             epoch: header.leader_epoch,
             appended_ms,
             aborted: None,

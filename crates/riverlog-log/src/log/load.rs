@@ -19,6 +19,7 @@ use super::queue::{Gate, Queued};
 use super::scan::{Scan, ScanRules, Step, Walker, from_start, scan};
 use super::segment::{Segment, Trust, disk_error, remove_file};
 use super::snapshot::{parse_snapshot, restore};
+use super::swap::{Swap, finish_swaps};
 use super::tail::Tail;
 use super::transactions::AbortedTransaction;
 use crate::{DiskError, DiskFile, LogKey, OpenMode, Volume};
@@ -49,6 +50,10 @@ pub(super) struct Loaded {
     pub(super) doomed: Vec<Arc<Segment>>,
     /// A segment whose file must be made before those of `doomed` go.
     pub(super) make: Option<Arc<Segment>>,
+    /// A cleaned segment that waits for its place.
+    pub(super) swap: Option<Arc<Swap>>,
+    /// A pass of the cleaner is under way.
+    pub(super) cleaning: bool,
     /// The last segment's file goes on beyond its facts.
     pub(super) needs_cut: bool,
     pub(super) folder_made: bool,
@@ -78,6 +83,8 @@ impl Loaded {
             snapshots: BTreeSet::new(),
             doomed: Vec::new(),
             make: None,
+            swap: None,
+            cleaning: false,
             needs_cut: false,
             folder_made: false,
             folder_unsynced: false,
@@ -117,7 +124,7 @@ pub(super) struct LoadRules {
 }
 
 /// The base offset in a file's name.
-fn base_of(name: &str, extension: &str) -> Option<Offset> {
+pub(super) fn base_of(name: &str, extension: &str) -> Option<Offset> {
     let digits = name.strip_suffix(extension)?.strip_suffix('.')?;
     if digits.len() != 20 || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
@@ -130,10 +137,15 @@ pub(super) fn load(volume: &Volume, rules: LoadRules) -> Result<Loaded, DiskErro
     // What is missing before the start is missed by nobody, when something comes behind it.
     let reach = rules.trusted.max(rules.start);
     let mut out = Loaded::empty(rules.key, rules.trusted);
-    let entries = volume
-        .disk()
-        .list(&out.dir)
-        .map_err(disk_error("list", &out.dir))?;
+    let list = || {
+        let listed = volume.disk().list(&out.dir);
+        listed.map_err(disk_error("list", &out.dir))
+    };
+    let mut entries = list()?;
+    let names: Vec<&str> = entries.iter().map(|e| e.name.as_str()).collect();
+    if finish_swaps(volume, rules.key, &out.dir, &names)? {
+        entries = list()?;
+    }
     let mut bases: Vec<Offset> = Vec::new();
     for entry in entries.iter().filter(|e| !e.is_dir) {
         bases.extend(base_of(&entry.name, "log"));
@@ -157,6 +169,7 @@ pub(super) fn load(volume: &Volume, rules: LoadRules) -> Result<Loaded, DiskErro
         needs_cut: false,
         hole_at_end: false,
         empty_of_producers: None,
+        gaps_until: Offset(0),
     };
     let mut doomed = Vec::new();
     match bases.first() {
@@ -243,6 +256,8 @@ struct Loader<'a> {
     hole_at_end: bool,
     /// Up to where no producer was known.
     empty_of_producers: Option<Offset>,
+    /// Offsets may be missing in the segment up to here.
+    gaps_until: Offset,
 }
 
 impl Loader<'_> {
@@ -257,9 +272,10 @@ impl Loader<'_> {
         // Whatever a segment's successor's base says, everything before it was durable when the mark went beyond it.
         let settled = successor.is_some_and(|s| s <= trusted);
         let trusted = trusted.min(limit);
-        let summary = fresh
-            .read_summary(self.volume)?
-            .filter(|s| s.next <= trusted && s.next >= base);
+        let summary = fresh.read_summary(self.volume)?;
+        // Where nothing says any more what is durable, a segment's own word tells gaps that compaction made from an end.
+        self.gaps_until = summary.filter(|s| s.gaps).map_or(Offset(0), |s| s.next);
+        let summary = summary.filter(|s| s.next <= trusted && s.next >= base);
         let (segment, scanned) = match summary {
             Some(summary) if settled && summary.size >= len => {
                 self.add_summarized(base, &summary)?
@@ -416,6 +432,7 @@ impl Loader<'_> {
             limit,
             reach,
             epoch: self.rules.epoch,
+            gaps_until: self.gaps_until,
             crc,
             interval: self.rules.interval,
         };

@@ -6,6 +6,7 @@
 //! | `write` | from the queue into the segment |
 //! | `read`, `time`, `verify` | out of memory or out of files that have been verified |
 //! | `upkeep`, `retain` | syncs, snapshots, removal of what is too old |
+//! | `clean`, `swap` | compaction; replacing segments |
 //! | `truncate` | cutting the tail |
 //! | `transactions` | what is open, markers, what was aborted |
 //! | `load`, `recover`, `scan` | what the folder holds, after a clean stop and after a crash |
@@ -16,6 +17,7 @@
 mod append;
 mod bytes_at;
 mod check;
+mod clean;
 mod crc;
 mod epochs;
 mod facts;
@@ -31,6 +33,7 @@ mod scan;
 mod segment;
 mod side;
 mod snapshot;
+mod swap;
 mod tail;
 mod time;
 mod transactions;
@@ -51,6 +54,7 @@ use crate::wal::Lsn;
 use crate::{DiskError, LogKey, Volume};
 use load::{LoadRules, Loaded, load};
 
+pub use clean::{Clean, CleanDone, CleanError, CleanRules, CleanStep, Cleanable, Cleaned};
 pub use read::{Read, ReadPlan, Slice, Slices};
 pub use time::TimePlan;
 pub use transactions::{AbortedTransaction, Marker};

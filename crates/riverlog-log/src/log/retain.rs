@@ -68,6 +68,8 @@ impl Log {
             log.segments = Arc::new(Vec::new());
             log.push_segment(Arc::new(Segment::new(key, log.dir.clone(), at)));
             log.make = Some(log.active().clone());
+            // Whatever has become of it: the files have the names of those that go.
+            log.swap = None;
             log.needs_cut = false;
             log.epochs = Epochs::default();
             log.epochs_dirty = true;
@@ -147,6 +149,8 @@ impl Log {
             && log.upkeep_out.is_none()
             && log.doomed.is_empty()
             && log.make.is_none()
+            && log.swap.is_none()
+            && !log.cleaning
             && !log.epochs_dirty
             && !log.folder_unsynced
             && !log.needs_cut

@@ -257,6 +257,8 @@ pub(super) struct ScanRules {
     pub(super) limit: Offset,
     /// No batch of the log reaches beyond it.
     pub(super) reach: Offset,
+    /// Offsets may also be missing up to here.
+    pub(super) gaps_until: Offset,
     /// The newest epoch that what is durable can be of.
     pub(super) epoch: LeaderEpoch,
     /// Read and check every byte; otherwise headers only, and the blocks get no CRC.
@@ -296,7 +298,7 @@ pub(super) fn scan(
     };
     loop {
         // Compaction and erasure leave gaps, but only in what has been durable for long.
-        walker.gaps = walker.expected < rules.trusted;
+        walker.gaps = walker.expected < rules.trusted.max(rules.gaps_until);
         let (step, bytes) = if rules.crc {
             walker.next_checked()?
         } else {

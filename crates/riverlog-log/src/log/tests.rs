@@ -1,6 +1,8 @@
 //! Stories of one log.
 
 mod basic;
+mod clean;
+mod cleaning;
 mod damage;
 mod faults;
 mod hostile;

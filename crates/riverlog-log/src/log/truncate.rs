@@ -116,6 +116,8 @@ impl Log {
         let log = self.loaded_mut()?;
         log.gate.end_life();
         log.gate.wait();
+        self.drop_swap();
+        let log = self.loaded_mut()?;
         log.queue.clear();
         log.in_flight.clear();
         log.upkeep_out = None;
@@ -234,6 +236,7 @@ fn cut_segment(
         trusted: end,
         limit: end,
         reach: end,
+        gaps_until: Offset(0),
         epoch: LeaderEpoch(i32::MAX),
         crc: false,
         interval,

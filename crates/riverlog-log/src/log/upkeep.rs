@@ -12,6 +12,7 @@ use super::producers::Seen;
 use super::queue::Gate;
 use super::segment::{PendingSummary, Segment, disk_error, remove_file};
 use super::snapshot::encode_snapshot;
+use super::swap::Swap;
 use crate::wal::Lsn;
 use crate::{DiskError, DiskFile, OpenMode, Volume};
 
@@ -26,6 +27,8 @@ pub struct Upkeep {
     sync: Option<Sync>,
     /// A segment without a byte whose file must be there before the others go: its name carries the log's end.
     make: Option<Arc<Segment>>,
+    /// A cleaned segment to be put in its place. Nothing is removed meanwhile: names change their meaning.
+    swap: Option<Arc<Swap>>,
     remove: Vec<Arc<Segment>>,
     /// What the records that go say of their producers must be in a snapshot first: where it is to be, and an older one.
     base_snapshot: Option<BaseSnapshot>,
@@ -179,7 +182,11 @@ impl Upkeep {
             sync_folder(volume, &self.dir).map_err(minor)?;
         }
         *durable = true;
-        beside.map_err(minor)
+        beside.map_err(minor)?;
+        if let Some(swap) = &self.swap {
+            swap.run(volume).map_err(minor)?;
+        }
+        Ok(())
     }
 
     /// Whether files before the start may go. When the write-ahead log has no room for the entry that says so, they stay until
@@ -306,7 +313,7 @@ impl Log {
         let queued = known.truncate(to);
         let epochs = (log.epochs_dirty && log.folder_made).then(|| encode_epochs(known.entries()));
         let idle = parts.is_empty() && epochs.is_none() && !log.folder_unsynced;
-        if idle && log.doomed.is_empty() && log.make.is_none() {
+        if idle && log.doomed.is_empty() && log.make.is_none() && log.swap.is_none() {
             self.tell_volume(lsn);
             return None;
         }
@@ -331,6 +338,11 @@ impl Log {
         let (start, start_lsn) = (self.start, self.start_lsn);
         let log = self.loaded.get_mut()?;
         let make = log.make.take();
+        let swap = log.swap.clone();
+        let remove = match &swap {
+            Some(_) => Vec::new(),
+            None => std::mem::take(&mut log.doomed),
+        };
         log.upkeep_out = Some(log.gate.life());
         if let Some(sync) = &sync {
             // What comes from now on is for the next one.
@@ -340,7 +352,7 @@ impl Log {
         let newest = sync.as_ref().and_then(|s| Some(s.snapshot.as_ref()?.0));
         let first = log.segments.first().map_or(start, |s| s.base);
         let missing =
-            !log.doomed.is_empty() && log.producers.len() > 0 && !log.snapshots.contains(&first);
+            !remove.is_empty() && log.producers.len() > 0 && !log.snapshots.contains(&first);
         let base_snapshot = missing.then(|| BaseSnapshot {
             at: first,
             older: log.snapshots.range(..first).next_back().copied(),
@@ -354,10 +366,11 @@ impl Log {
             dir: log.dir.clone(),
             sync_folder: sync_folder || make.is_some() || missing,
             base_snapshot,
-            start_lsn: start_lsn.filter(|_| !log.doomed.is_empty()),
+            start_lsn: start_lsn.filter(|_| !remove.is_empty()),
             sync,
             make,
-            remove: std::mem::take(&mut log.doomed),
+            swap,
+            remove,
             remove_snapshots,
         })
     }
@@ -371,6 +384,13 @@ impl Log {
             log.upkeep_out = None;
         }
         log.doomed.extend(done.left);
+        if done.life != log.gate.life() {
+            log.swap.take_if(|swap| swap.is_untouched());
+        }
+        self.settle_swap();
+        let Some(log) = self.loaded.get_mut() else {
+            return Ok(());
+        };
         log.make = log.make.take().or(done.make);
         if done.life == log.gate.life() {
             log.snapshots.extend(done.base_snapshot);

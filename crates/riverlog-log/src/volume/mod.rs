@@ -2,6 +2,7 @@
 //! `docs/format/volume.md`.
 
 mod checkpoint;
+mod cleaner;
 mod delete;
 mod files;
 mod loss;
@@ -19,6 +20,7 @@ use parking_lot::Mutex;
 use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{Offset, PartitionIndex, TopicId};
 
+pub use self::cleaner::CleanerOffsets;
 use self::files::{CLEAN, Files};
 use self::table::{LogState, Table};
 use crate::disk::failed;

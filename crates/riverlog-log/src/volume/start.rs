@@ -41,7 +41,7 @@ pub(super) fn replace(disk: &dyn Disk, path: &str, bytes: &[u8]) -> Result<(), D
 }
 
 /// The whole content; `None` when there is no such file.
-fn read(disk: &dyn Disk, path: &str) -> Result<Option<Vec<u8>>, DiskError> {
+pub(super) fn read(disk: &dyn Disk, path: &str) -> Result<Option<Vec<u8>>, DiskError> {
     let file = match disk.open(path, OpenMode::Read) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),

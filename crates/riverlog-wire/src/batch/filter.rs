@@ -5,7 +5,9 @@ mod tests;
 
 use super::builder::{NO_TIMESTAMP, compressed};
 use super::encode::{Fields, append_record};
-use super::{Attributes, Batch, BatchError, BatchHeader, HEADER_LEN, RecordRef, TimestampType};
+use super::{
+    Attributes, Batch, BatchError, BatchHeader, HEADER_LEN, RecordRef, Records, TimestampType,
+};
 use crate::compression::Compression;
 
 /// What [`filter`] made of a batch.
@@ -32,11 +34,19 @@ pub fn filter(
     batch: &Batch<'_>,
     limit: usize,
     delete_horizon_ms: Option<i64>,
+    keep: impl FnMut(&RecordRef<'_>) -> bool,
+) -> Result<Filtered, BatchError> {
+    filter_records(&batch.records(limit)?, delete_horizon_ms, keep)
+}
+
+/// As [`filter`], for a batch whose records have been opened already.
+pub fn filter_records(
+    records: &Records,
+    delete_horizon_ms: Option<i64>,
     mut keep: impl FnMut(&RecordRef<'_>) -> bool,
 ) -> Result<Filtered, BatchError> {
-    let old = batch.header;
-    let codec = batch.codec()?;
-    let records = batch.records(limit)?;
+    let old = *records.header();
+    let codec = old.codec()?;
     let new_horizon = delete_horizon_ms.filter(|_| old.delete_horizon_ms().is_none());
     let log_append_time = old.attributes.timestamp_type() == TimestampType::LogAppendTime;
 
@@ -92,8 +102,8 @@ pub fn filter(
     Ok(Filtered::Batch(bytes))
 }
 
-/// The header alone, as Kafka keeps emptied batches: without codec, delete horizon and base timestamp.
-fn emptied(old: &BatchHeader) -> Vec<u8> {
+/// A batch's header alone, as Kafka keeps emptied batches: without codec, delete horizon and base timestamp.
+pub fn emptied(old: &BatchHeader) -> Vec<u8> {
     let attributes = old.attributes.without_compression();
     let mut bytes = vec![0; HEADER_LEN];
     BatchHeader {

@@ -108,6 +108,13 @@ pub struct BatchHeader {
 }
 
 impl BatchHeader {
+    /// What the records are compressed with; an error for a number that no codec has.
+    pub(super) fn codec(&self) -> Result<Compression, BatchError> {
+        self.attributes.compression().ok_or(BatchError::Field {
+            field: "compression codec",
+            value: i64::from(self.attributes.0 & Attributes::COMPRESSION),
+        })
+    }
     /// Bytes of the whole batch, header and length field included.
     pub fn size(&self) -> usize {
         self.batch_length as usize + LENGTH_OVERHEAD
