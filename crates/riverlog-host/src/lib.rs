@@ -70,6 +70,9 @@ impl Host for Signals {
         self.state.lock().deadline = true;
         self.work.notify_one();
     }
+    fn notice(&self, line: &str) {
+        tracing::warn!("{line}");
+    }
 }
 
 impl Signals {

@@ -128,6 +128,11 @@ impl Node {
         if is_new {
             self.tables.insert(here.clone());
         }
+        if opened {
+            for partition in here.here() {
+                self.note_for_cleaner(&partition, false, now);
+            }
+        }
         for (partition, owed) in led {
             self.settle(&partition, owed, now);
         }
@@ -226,6 +231,7 @@ impl Node {
                 .lock()
                 .configure(&config, settings.clone(), now, &mut owed);
             self.settle(&partition, owed, now);
+            self.note_for_cleaner(&partition, true, now);
         }
         self.look_after(&here.here(), now);
     }
@@ -235,6 +241,7 @@ impl Node {
             return;
         };
         self.count_bounded(Some(&topic.info.config.load()), None);
+        self.cleaner.forget(id);
         self.close_shards::<GroupShard>(Some(id), now);
         self.close_shards::<TransactionShard>(Some(id), now);
         for index in topic.broken() {
@@ -293,10 +300,15 @@ impl Node {
             // Space comes back in whole segments, so a bounded partition has several.
             segment_bytes = segment_bytes.min((max / 4).max(64 << 10));
         }
+        // Only what is in a closed segment can be compacted in time.
+        let segment_ms = match config.compact {
+            true => config.segment_ms.min(config.max_compaction_lag_ms),
+            false => config.segment_ms,
+        };
         segment_bytes = segment_bytes.min(self.settings.segment_bytes_limit.unwrap_or(u64::MAX));
         LogSettings {
             segment_bytes,
-            segment_ms: u64::try_from(config.segment_ms).ok(),
+            segment_ms: u64::try_from(segment_ms).ok(),
             index_interval_bytes: u32::try_from(config.index_interval_bytes).unwrap_or(4096),
             retention_ms: u64::try_from(config.retention_ms).ok(),
             retention_bytes: u64::try_from(config.retention_bytes).ok(),

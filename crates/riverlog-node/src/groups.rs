@@ -32,6 +32,7 @@ impl Coordinator for GroupShard {
     type Shape = Shape;
 
     const TOPIC: &'static str = OFFSETS_TOPIC;
+    const SEGMENT_BYTES_KEY: &'static str = "offsets.topic.segment.bytes";
     const LOADS_AT_ONCE: bool = false;
 
     fn new(node: &Node) -> Self {

@@ -54,6 +54,7 @@ impl Entropy for Seeded {
 struct Signals {
     jobs: AtomicBool,
     deadline: AtomicBool,
+    notices: Mutex<Vec<String>>,
 }
 
 impl Host for Signals {
@@ -62,6 +63,9 @@ impl Host for Signals {
     }
     fn deadline_changed(&self) {
         self.deadline.store(true, Ordering::Relaxed);
+    }
+    fn notice(&self, line: &str) {
+        self.notices.lock().push(line.to_owned());
     }
 }
 
@@ -132,6 +136,10 @@ impl Harness {
     /// The node.
     pub fn node(&self) -> &Arc<Node> {
         &self.node
+    }
+    /// What the node had to say to its operator so far.
+    pub fn notices(&self) -> Vec<String> {
+        self.signals.notices.lock().clone()
     }
     /// The time.
     pub fn now(&self) -> Now {

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_log::{
-    DiskError, Flush, FlushDone, LogKey, Upkeep, UpkeepDone, Volume, Write, Written,
+    Cleaned, CleanerOffsets, DiskError, Flush, FlushDone, LogKey, Upkeep, UpkeepDone, Volume,
+    Write, Written,
 };
 
+use crate::cleaner::{Look, Pass, Seen, Stepped};
 use crate::fetch::{ColdFetch, ColdFetched};
 use crate::node::Node;
 use crate::offsets::{TimeFound, TimeLookup};
@@ -27,6 +29,8 @@ pub enum Lane {
     Read,
     /// Syncs of segments, retention, checkpoints.
     Upkeep,
+    /// Steps of the cleaner's passes: a second of processor time now and then, in pieces.
+    Clean,
 }
 
 /// Work on the disk, to be run by the host without any lock, and handed back to [`Node::on_job_done`].
@@ -49,6 +53,10 @@ pub(crate) enum Work {
     Volume(Arc<Volume>),
     Remove(Arc<Volume>, Vec<LogKey>),
     Reserve(Reserve),
+    CleanLook(Vec<Look>),
+    Clean(Box<Pass>),
+    CleanAbandon(Box<Pass>, Option<Cleaned>),
+    CleanStore(Arc<Volume>, CleanerOffsets),
 }
 
 enum Done {
@@ -63,6 +71,9 @@ enum Done {
     Volume(Result<(), DiskError>),
     Remove(Vec<LogKey>, Result<(), DiskError>),
     Reserve(ReserveDone),
+    CleanLook(Vec<Seen>),
+    Clean(Stepped),
+    CleanAbandon,
 }
 
 impl Job {
@@ -77,7 +88,9 @@ impl Job {
             | Work::Checkpoint(_)
             | Work::Volume(_)
             | Work::Remove(..)
-            | Work::Reserve(_) => Lane::Upkeep,
+            | Work::Reserve(_)
+            | Work::CleanStore(..) => Lane::Upkeep,
+            Work::CleanLook(_) | Work::Clean(_) | Work::CleanAbandon(..) => Lane::Clean,
         }
     }
 
@@ -107,6 +120,14 @@ impl Job {
                 }
             }),
             Work::Reserve(reserve) => Done::Reserve(reserve.run()),
+            Work::CleanLook(looks) => Done::CleanLook(looks.into_iter().map(Look::run).collect()),
+            Work::Clean(pass) => Done::Clean(pass.run()),
+            Work::CleanAbandon(pass, cleaned) => {
+                pass.abandon(cleaned);
+                Done::CleanAbandon
+            }
+            // What isn't stored is cleaned again after a restart.
+            Work::CleanStore(volume, offsets) => Done::Checkpoint(offsets.store(&volume)),
             Work::Remove(volume, keys) => {
                 let result = volume.delete_logs(&keys);
                 Done::Remove(keys, result)
@@ -127,6 +148,10 @@ impl Job {
             Work::Volume(_) => "upkeep of the write-ahead log",
             Work::Remove(..) => "removal",
             Work::Reserve(_) => "reserve",
+            Work::CleanLook(_) => "look for what to clean",
+            Work::Clean(_) => "cleaning",
+            Work::CleanAbandon(..) => "end of cleaning",
+            Work::CleanStore(..) => "checkpoint of the cleaner",
         }
     }
 }
@@ -211,6 +236,9 @@ impl Node {
                 self.wal_upkeep_done(now);
             }
             Done::Reserve(done) => self.reserve_done(done, now),
+            Done::CleanLook(seen) => self.looked_for_dirt(seen, now),
+            Done::Clean(stepped) => self.cleaned_some(stepped, now),
+            Done::CleanAbandon => {}
             Done::Remove(keys, result) => {
                 if result.is_err() {
                     self.upkeep_failed(now);

@@ -10,6 +10,7 @@ mod append;
 mod apply;
 mod bounded;
 mod budget;
+mod cleaner;
 mod command;
 mod controller;
 mod errors;

@@ -60,6 +60,11 @@ counters! {
     load_failures "group_load_failures_total" "Loads of groups that failed and are tried again"
     open_failures "partition_open_failures_total" "Partitions whose log could not be opened"
     metadata_commits "metadata_commits_total" "Batches of metadata records that were committed"
+    cleaner_passes "cleaner_passes_total" "Passes of the cleaner over compacted partitions"
+    cleaner_failures "cleaner_failures_total" "Compacted partitions that were set aside because a pass failed"
+    cleaner_io "cleaner_io_bytes_total" "Bytes that the cleaner has read and written"
+    cleaner_removed_bytes "cleaner_removed_bytes_total" "Bytes that compaction has freed"
+    cleaner_removed_records "cleaner_removed_records_total" "Records that compaction has removed"
     flush_nanos "flush_seconds_total" "Time that group commits took"
 }
 
@@ -131,6 +136,22 @@ impl Node {
             "disk_failed",
             "1 once a sync has failed: nothing can be written until a restart",
             f64::from(u8::from(self.has_failed())),
+        );
+        let (dirty, aside, passes) = self.cleaner.gauges();
+        gauge(
+            "cleaner_max_dirty_ratio",
+            "Largest dirty share of the compacted partitions that wait for the cleaner",
+            dirty,
+        );
+        gauge(
+            "cleaner_uncleanable_partitions",
+            "Compacted partitions that are set aside because they can't be cleaned",
+            aside as f64,
+        );
+        gauge(
+            "cleaner_passes_running",
+            "Partitions that are being compacted",
+            passes as f64,
         );
         gauge(
             "registered",

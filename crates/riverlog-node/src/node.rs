@@ -16,6 +16,7 @@ use riverlog_log::{Disk, DiskError, Log, LogKey, OpenError, ProducerSummary, Vol
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
 
 use crate::budget::Budget;
+use crate::cleaner::Cleaner;
 use crate::command::{
     AppendAnswer, AppendCommand, AppendFailure, CommittedAnswer, FetchAnswer, FetchCommand,
     Isolation, OffsetAnswer, OffsetQuery, PartitionDescription, Reply, StableAnswer,
@@ -42,6 +43,10 @@ pub trait Host: Send + Sync {
     fn jobs_ready(&self);
     /// [`Node::next_deadline`] came closer. Called without locks held, from any thread; must not call the node.
     fn deadline_changed(&self);
+    /// Something that an operator should know, in one line. Called without locks held; must not call the node.
+    fn notice(&self, line: &str) {
+        let _ = line;
+    }
 }
 
 /// Why a node can't start.
@@ -98,6 +103,7 @@ pub struct Node {
     pub(crate) commit: GroupCommit,
     pub(crate) timers: Timers,
     pub(crate) upkeep: UpkeepQueue,
+    pub(crate) cleaner: Cleaner,
     pub(crate) append_bytes: Budget,
     pub(crate) parked: Budget,
     pub(crate) cold_bytes: Budget,
@@ -137,6 +143,7 @@ pub(crate) struct Parts {
 impl Node {
     pub(crate) fn new(parts: Parts, this: Weak<Node>) -> Node {
         let budgets = &parts.settings.budgets;
+        let cleaner = Cleaner::new(&parts.volume);
         Node {
             append_bytes: Budget::new(budgets.append_bytes),
             parked: Budget::new(budgets.parked),
@@ -159,6 +166,7 @@ impl Node {
             disk: parts.disk,
             timers: Timers::default(),
             upkeep: UpkeepQueue::default(),
+            cleaner,
             cold_queue: Mutex::default(),
             metrics: Counters::default(),
             producer_expiration_ms: parts.producer_expiration_ms,
@@ -358,6 +366,13 @@ impl Node {
     pub fn random(&self) -> u128 {
         self.entropy.next_u128()
     }
+    /// Partitions of compacted topics that the cleaner has set aside, and why.
+    pub fn uncleanable(&self) -> Vec<(TopicId, i32, String)> {
+        let aside = self.cleaner.aside().into_iter();
+        aside
+            .map(|(key, reason)| (key.topic, key.partition.0, reason))
+            .collect()
+    }
     /// Jobs to run. Jobs of one lane may run side by side, except [`crate::Lane::Flush`].
     pub fn take_jobs(&self) -> Vec<Job> {
         self.jobs_to_run()
@@ -384,6 +399,8 @@ impl Node {
                 Timer::Upkeep => self.upkeep(now),
                 Timer::Tails => self.cool_tails(now),
                 Timer::Retry => self.retry(now),
+                Timer::Cleaner => self.clean_now(now),
+                Timer::CleanOn => self.go_on_cleaning(now),
             }
         }
         self.timers.next()
@@ -476,6 +493,7 @@ impl Node {
         }
         if owed.dirty {
             self.upkeep.mark_dirty(partition.clone());
+            self.note_for_cleaner(partition, false, now);
         }
         if owed.warm {
             self.mark_warm(partition.clone(), now);

@@ -29,6 +29,10 @@ pub(crate) enum Timer {
     Upkeep,
     /// Memory of logs that are no longer used.
     Tails,
+    /// A look at what the cleaner may do.
+    Cleaner,
+    /// The bound on the cleaner's bytes a second lets it go on.
+    CleanOn,
     /// Trying again what a full disk refused.
     Retry,
 }

@@ -38,6 +38,7 @@ impl Coordinator for TransactionShard {
     type Shape = TransactionAnswer;
 
     const TOPIC: &'static str = TRANSACTIONS_TOPIC;
+    const SEGMENT_BYTES_KEY: &'static str = "transaction.state.log.segment.bytes";
     // Half-finished transactions are finished, and those that ran out aborted, whether anybody asks or not.
     const LOADS_AT_ONCE: bool = true;
 

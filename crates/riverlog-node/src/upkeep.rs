@@ -74,6 +74,8 @@ impl Node {
         let written = !partitions.is_empty();
         for partition in &partitions {
             partition.state.lock().upkeep.dirty = false;
+            // It may have been looked at before its last append.
+            self.note_for_cleaner(partition, false, now);
         }
         {
             let mut expiry = self.upkeep.expiry.lock();
@@ -245,6 +247,7 @@ impl Node {
             }
         }
         self.settle(partition, owed, now);
+        self.go_on_cleaning(now);
         if went_wrong {
             self.upkeep_failed(now);
         }
@@ -311,7 +314,7 @@ impl State {
         }
     }
 
-    fn hand_out(&mut self, upkeep: riverlog_log::Upkeep, owed: &mut Owed) {
+    pub(crate) fn hand_out(&mut self, upkeep: riverlog_log::Upkeep, owed: &mut Owed) {
         self.upkeep.running = true;
         self.upkeep.out += 1;
         owed.upkeep = Some(upkeep);

@@ -377,3 +377,58 @@ fn a_node_that_stops_answers_members_that_wait() {
     };
     assert!(answer.error.retriable());
 }
+
+#[test]
+fn groups_are_the_same_after_their_topic_was_compacted() {
+    for seed in 0..8 {
+        let disk = CrashDisk::new(seed);
+        let mut host = open(&disk);
+        create(&mut host, "t", 4, &[]);
+        let mut random = riverlog_log::disk::Random::new(seed);
+        let mut expected = std::collections::BTreeMap::new();
+        for i in 0..300 {
+            let name = format!("g{}", random.below(9));
+            let partition = random.below(4) as i32;
+            let to = at("t", partition);
+            if random.chance(1, 12) && expected.contains_key(&(name.clone(), partition)) {
+                let delete = GroupCommand::DeleteOffsets {
+                    group: name.clone(),
+                    partitions: vec![to],
+                };
+                assert_eq!(code(&group(&mut host, delete)), ErrorCode::NONE);
+                expected.insert((name, partition), None);
+            } else {
+                commit(&mut host, &name, to, i);
+                expected.insert((name, partition), Some(i));
+            }
+        }
+        let removed = |host: &Harness| {
+            let metrics = host.node().metrics();
+            let removed = metrics
+                .iter()
+                .find(|m| m.name == "cleaner_removed_records_total");
+            removed.unwrap().value
+        };
+        host.advance(Duration::from_secs(60));
+        assert!(removed(&host) > 100.0, "{}", removed(&host));
+        let mut host = match seed % 2 {
+            0 => {
+                host.close().unwrap();
+                open(&disk)
+            }
+            _ => open(&disk.crash(seed)),
+        };
+        for ((name, partition), offset) in expected {
+            let loading = Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
+            let mut found = committed(&mut host, &name, at("t", partition));
+            for _ in 0..100 {
+                if found != loading {
+                    break;
+                }
+                host.advance(Duration::from_millis(100));
+                found = committed(&mut host, &name, at("t", partition));
+            }
+            assert_eq!(found, Ok(offset), "{name} {partition}");
+        }
+    }
+}

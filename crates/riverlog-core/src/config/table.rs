@@ -76,7 +76,7 @@ macro_rules! keys {
 #[rustfmt::skip]
 pub(super) const TOPIC: &[Key] = keys! { Topic:
     "cleanup.policy", List(&["compact", "delete"]), "delete", ["log.cleanup.policy"], used,
-        "What becomes of old records: `delete` drops them by retention; with `compact`, which is not built yet, or an empty list all are kept.";
+        "What becomes of old records: `delete` drops them by retention, `compact` keeps the newest of each key, both do both; with an empty list all are kept.";
     "compression.gzip.level", Int(-1, 9), "-1", ["compression.gzip.level"], idle,
         "Level of gzip when the broker compresses; -1 is the codec's own default.";
     "compression.lz4.level", Int(1, 17), "9", ["compression.lz4.level"], idle,
@@ -85,8 +85,8 @@ pub(super) const TOPIC: &[Key] = keys! { Topic:
         "The codec that batches are stored with; `producer` keeps the producer's own.";
     "compression.zstd.level", Int(-131_072, 22), "3", ["compression.zstd.level"], idle,
         "Level of Zstandard when the broker compresses.";
-    "delete.retention.ms", Long(0, L), "86400000", ["log.cleaner.delete.retention.ms"], idle,
-        "How long a compacted topic keeps tombstones, so that slow readers still see them.";
+    "delete.retention.ms", Long(0, L), "86400000", ["log.cleaner.delete.retention.ms"], used,
+        "How long a compacted topic keeps tombstones (and the markers of transactions) once they are all that is left, so that slow readers still see them.";
     "errors.deadletterqueue.group.enable", Bool, "false", [], idle,
         "Whether share groups may put records here that they could not deliver.";
     "file.delete.delay.ms", Long(0, L), "60000", ["log.segment.delete.delay.ms"], idle,
@@ -105,8 +105,8 @@ pub(super) const TOPIC: &[Key] = keys! { Topic:
         "Tiered topics: bytes kept on the broker's disk; -2 is retention.bytes.";
     "local.retention.ms", Long(-2, L), "-2", ["log.local.retention.ms"], idle,
         "Tiered topics: time that records stay on the broker's disk; -2 is retention.ms.";
-    "max.compaction.lag.ms", Long(1, L), "9223372036854775807", ["log.cleaner.max.compaction.lag.ms"], idle,
-        "The longest a record may wait for compaction.";
+    "max.compaction.lag.ms", Long(1, L), "9223372036854775807", ["log.cleaner.max.compaction.lag.ms"], used,
+        "The longest a record may wait for compaction, whatever min.cleanable.dirty.ratio says. Segments are rolled at least that often.";
     "max.decompressed.message.bytes", Int(1, 2_147_483_639), "2147483639", ["max.decompressed.message.bytes"], idle,
         "The largest single record, decompressed, where the broker looks inside batches.";
     "max.message.bytes", Int(0, I), "1048588", ["message.max.bytes"], used,
@@ -117,9 +117,9 @@ pub(super) const TOPIC: &[Key] = keys! { Topic:
         "How far a record's own time may be behind the broker's.";
     "message.timestamp.type", TIMESTAMP, "CreateTime", ["log.message.timestamp.type"], used,
         "Whose time a record carries: the producer's, or the broker's when it was appended.";
-    "min.cleanable.dirty.ratio", Double(0.0, 1.0), "0.5", ["log.cleaner.min.cleanable.ratio"], idle,
+    "min.cleanable.dirty.ratio", Double(0.0, 1.0), "0.5", ["log.cleaner.min.cleanable.ratio"], used,
         "The share of a compacted log that must be new before it is compacted again.";
-    "min.compaction.lag.ms", Long(0, L), "0", ["log.cleaner.min.compaction.lag.ms"], idle,
+    "min.compaction.lag.ms", Long(0, L), "0", ["log.cleaner.min.compaction.lag.ms"], used,
         "The shortest time before a record may be compacted away.";
     "min.insync.replicas", Int(1, I), none kafka "1", ["min.insync.replicas"], used,
         "In-sync replicas that a write with acks=all needs. Unless set: more than half of the topic's replicas.";

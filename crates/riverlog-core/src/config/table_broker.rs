@@ -145,18 +145,24 @@ pub(super) const BROKER: &[Key] = keys! {
         "The protocol of each listener by name. Listeners that are used must be PLAINTEXT.";
     "listeners", List(&[]), "PLAINTEXT://127.0.0.1:9092" kafka "PLAINTEXT://:9092", node, used,
         "Where the node listens: NAME://host:port, …. Loopback unless set.";
-    "log.cleaner.delete.retention.ms", Long(0, L), "86400000", live, idle,
+    "log.cleaner.backoff.ms", Long(0, L), "15000", live, used,
+        "How often the cleaner looks for compacted partitions that wait.";
+    "log.cleaner.dedupe.buffer.size", Long(0, L), "134217728", live, used,
+        "Bytes that the maps of keys of all passes of the cleaner may take: 24 for each key that is new.";
+    "log.cleaner.delete.retention.ms", Long(0, L), "86400000", live, used,
         "Default of the topic key delete.retention.ms.";
-    "log.cleaner.enable", Bool, "true", fixed, idle,
+    "log.cleaner.enable", Bool, "true", fixed, used,
         "Whether compacted topics are compacted.";
-    "log.cleaner.max.compaction.lag.ms", Long(1, L), "9223372036854775807", live, idle,
+    "log.cleaner.io.max.bytes.per.second", Double(0.0, f64::MAX), "1.7976931348623157E308", live, used,
+        "Bytes that the cleaner reads and writes a second, at most.";
+    "log.cleaner.max.compaction.lag.ms", Long(1, L), "9223372036854775807", live, used,
         "Default of the topic key max.compaction.lag.ms.";
-    "log.cleaner.min.cleanable.ratio", Double(0.0, 1.0), "0.5", live, idle,
+    "log.cleaner.min.cleanable.ratio", Double(0.0, 1.0), "0.5", live, used,
         "Default of the topic key min.cleanable.dirty.ratio.";
-    "log.cleaner.min.compaction.lag.ms", Long(0, L), "0", live, idle,
+    "log.cleaner.min.compaction.lag.ms", Long(0, L), "0", live, used,
         "Default of the topic key min.compaction.lag.ms.";
-    "log.cleaner.threads", Int(0, I), "1", live, idle,
-        "Threads that compact.";
+    "log.cleaner.threads", Int(0, I), "1", live, used,
+        "Partitions that are compacted at the same time; 0: none.";
     "log.cleanup.policy", List(&["compact", "delete"]), "delete", live, used,
         "Default of the topic key cleanup.policy.";
     "log.dir", List(&[]), "./riverlog-data" kafka "/tmp/kafka-logs", fixed, used,
@@ -257,7 +263,7 @@ pub(super) const BROKER: &[Key] = keys! {
         "Partitions of __consumer_offsets when it is made. A group's partition follows from it, so it can't change.";
     "offsets.topic.replication.factor", Short(1, i16::MAX), none kafka "3", fixed, idle,
         "Replicas of __consumer_offsets. Unless set: one for each registered node, at most 3.";
-    "offsets.topic.segment.bytes", Int(1, I), "104857600", fixed, idle,
+    "offsets.topic.segment.bytes", Int(1, I), "104857600", fixed, used,
         "segment.bytes of __consumer_offsets.";
     "process.roles", List(&["broker", "controller"]), "broker,controller" kafka "must be set", fixed, used,
         "What the node is; a single node is both.";
@@ -325,7 +331,7 @@ pub(super) const BROKER: &[Key] = keys! {
         "Partitions of __transaction_state when it is made. A transactional id's partition follows from it, so it can't change.";
     "transaction.state.log.replication.factor", Short(1, i16::MAX), none kafka "3", fixed, idle,
         "Replicas of __transaction_state. Unless set: one for each registered node, at most 3.";
-    "transaction.state.log.segment.bytes", Int(1, I), "104857600", fixed, idle,
+    "transaction.state.log.segment.bytes", Int(1, I), "104857600", fixed, used,
         "segment.bytes of __transaction_state.";
     "transactional.id.expiration.ms", Int(1, I), "604800000", fixed, used,
         "Silence after which a transactional id is forgotten.";

@@ -196,6 +196,10 @@ fn a_topic_that_says_nothing_syncs_and_keeps_a_week() {
         TopicConfig {
             delete: true,
             compact: false,
+            min_compaction_lag_ms: 0,
+            max_compaction_lag_ms: 9223372036854775807,
+            min_cleanable_dirty_ratio: 0.5,
+            delete_retention_ms: 86400000,
             segment_bytes: 1073741824,
             segment_ms: 604800000,
             index_interval_bytes: 4096,

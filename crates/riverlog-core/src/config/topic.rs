@@ -14,6 +14,14 @@ pub struct TopicConfig {
     pub delete: bool,
     /// `cleanup.policy`: compact.
     pub compact: bool,
+    /// `min.compaction.lag.ms`.
+    pub min_compaction_lag_ms: i64,
+    /// `max.compaction.lag.ms`.
+    pub max_compaction_lag_ms: i64,
+    /// `min.cleanable.dirty.ratio`, 0 to 1.
+    pub min_cleanable_dirty_ratio: f64,
+    /// `delete.retention.ms`.
+    pub delete_retention_ms: i64,
     /// `segment.bytes`.
     pub segment_bytes: i32,
     /// `segment.ms`.
@@ -60,6 +68,10 @@ impl TopicConfig {
         TopicConfig {
             delete: items(&policy).any(|p| p == "delete"),
             compact: items(&policy).any(|p| p == "compact"),
+            min_compaction_lag_ms: read.long("min.compaction.lag.ms"),
+            max_compaction_lag_ms: read.long("max.compaction.lag.ms"),
+            min_cleanable_dirty_ratio: read.fraction("min.cleanable.dirty.ratio"),
+            delete_retention_ms: read.long("delete.retention.ms"),
             segment_bytes: read.int("segment.bytes"),
             segment_ms: read.long("segment.ms"),
             index_interval_bytes: read.int("index.interval.bytes"),
@@ -138,6 +150,12 @@ impl Reading<'_> {
         self.set(name, |v| v.parse().ok())
             .or_else(|| Self::default_of(name).parse().ok())
             .unwrap_or(-1)
+    }
+
+    fn fraction(&self, name: &str) -> f64 {
+        self.set(name, |v| v.parse().ok())
+            .or_else(|| Self::default_of(name).parse().ok())
+            .unwrap_or(0.5)
     }
 
     fn int(&self, name: &str) -> i32 {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use riverlog_core::Now;
+use riverlog_core::config::BrokerValues;
 use riverlog_core::coordinator::{Decision, Token};
 use riverlog_core::groups::{InTransaction, TopicPartition, partition_for};
 use riverlog_core::metadata::{AdminCommand, MetadataImage, NewTopic};
@@ -45,6 +46,8 @@ pub(crate) trait Coordinator: Sized + Send + 'static {
 
     /// The topic that keeps them.
     const TOPIC: &'static str;
+    /// The broker key for the size of its segments.
+    const SEGMENT_BYTES_KEY: &'static str;
     /// Shards are loaded when their partitions are opened, also when nobody asks.
     const LOADS_AT_ONCE: bool;
 
@@ -146,10 +149,15 @@ impl Node {
 
     /// Makes the topic that keeps a kind of coordinators on first use.
     pub(crate) fn make_coordinator_topic<C: Coordinator>(&self, now: Now) {
+        // Small segments are compacted soon, and loaded fast.
+        let segment_bytes = BrokerValues(&self.settings.configs)
+            .text(C::SEGMENT_BYTES_KEY)
+            .unwrap_or("104857600");
         let configs = [
             ("cleanup.policy", "compact"),
             ("riverlog.durability", "sync"),
             ("compression.type", "producer"),
+            ("segment.bytes", segment_bytes),
         ];
         let topic = NewTopic {
             name: C::TOPIC.to_owned(),

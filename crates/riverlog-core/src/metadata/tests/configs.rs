@@ -181,7 +181,7 @@ fn broker_configs_are_set_for_one_or_all() {
         )]))
         .tell(&alter(&[(
             on_broker("1"),
-            &[set("log.cleaner.backoff.ms", "1")],
+            &[set("log.cleaner.io.buffer.size", "1")],
         )]))
         .tell(&alter(&[(
             on_broker(""),
@@ -197,7 +197,7 @@ fn broker_configs_are_set_for_one_or_all() {
             INVALID_REQUEST: num.partitions can only be changed with a restart
             INVALID_REQUEST: log.retention.ms = x: not a whole number; give a 64-bit number
             INVALID_CONFIG: log.retention.mss = 1: there is no such broker key; did you mean log.retention.ms?
-            INVALID_REQUEST: log.cleaner.backoff.ms has no effect here: it tunes a part of Kafka that doesn't exist here
+            INVALID_REQUEST: log.cleaner.io.buffer.size has no effect here: it tunes a part of Kafka that doesn't exist here
             INVALID_REQUEST: listeners can't be set for all brokers at once; name a broker
             NONE
                 Config { resource: Broker(None), key: "message.max.bytes", value: None }
