@@ -81,14 +81,6 @@ mutants! {
     PendingOffsetsCount = "pending-offsets-count",
     /// A batch of an epoch that a marker has ended is taken.
     LateFrameAccepted = "late-frame-accepted",
-    /// Compaction leaves an older value of a key in place.
-    OldValueKept = "old-value-kept",
-    /// A tombstone goes at the first pass over it, not at its delete horizon.
-    TombstoneDroppedEarly = "tombstone-dropped-early",
-    /// A swap of cleaned segments that a crash has interrupted is taken for something that was never finished.
-    SwapForgotten = "swap-forgotten",
-    /// Segments are cleaned before the checkpoints say that they are durable.
-    CleanedBeforeCheckpoint = "cleaned-before-checkpoint",
 }
 
 #[cfg(feature = "planted")]

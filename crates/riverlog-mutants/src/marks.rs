@@ -43,10 +43,6 @@ marks! {
     IndexRebuilt,
     /// Retention or a deletion took whole segments.
     SegmentsRetired,
-    /// Compaction replaced segments.
-    SegmentsCleaned,
-    /// A start finished the replacement of cleaned segments that a crash had interrupted.
-    SwapFinished,
     /// A log could not be opened.
     LogNotOpened,
     /// It was opened later in the same life.

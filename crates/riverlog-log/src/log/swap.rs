@@ -10,7 +10,6 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::Offset;
 
 use super::Log;
@@ -155,7 +154,6 @@ impl Log {
         // What was cleaned away must not be read from memory either.
         log.tail.start_at(&volume, swap.new.facts().next);
         self.size_bytes = (self.size_bytes + after).saturating_sub(before);
-        sometimes(Mark::SegmentsCleaned);
     }
 
     /// The log is cut, or begins anew: what was cleaned is of the life before. Nothing runs.
@@ -186,11 +184,6 @@ pub(super) fn finish_swaps(
     for base in names.iter().filter_map(|name| base_of(name, SWAP)) {
         done = true;
         let new = Segment::new(key, dir.clone(), base);
-        if active(Mutant::SwapForgotten) {
-            remove_file(volume, &new.path(SWAP))?;
-            continue;
-        }
-        sometimes(Mark::SwapFinished);
         // A process that died may have left the name in the system's memory only.
         sync_folder(volume, dir)?;
         let next = end_of(volume, &new)?;

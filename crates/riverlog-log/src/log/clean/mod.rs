@@ -16,7 +16,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use riverlog_mutants::{Mutant, active};
 use riverlog_wire::batch::{Batch, BatchError, batches};
 use riverlog_wire::{Offset, ProducerEpoch, ProducerId};
 
@@ -402,10 +401,8 @@ impl Clean {
     /// What a crash finds must not be older than what is cleaned: recovery takes a gap for the end of the log where it isn't
     /// told that all is durable. Either checkpoint may be the one that it finds.
     fn begin(&mut self) -> Result<(), CleanError> {
-        if !active(Mutant::CleanedBeforeCheckpoint) {
-            self.volume.checkpoint(false)?;
-            self.volume.checkpoint(false)?;
-        }
+        self.volume.checkpoint(false)?;
+        self.volume.checkpoint(false)?;
         self.phase = Phase::Map;
         self.moved += 1;
         Ok(())
@@ -641,17 +638,12 @@ impl Clean {
                         .get(key)
                         .is_none_or(|newest| record.offset >= newest);
                     let gone = record.value.is_none() && over;
-                    (newest || active(Mutant::OldValueKept)) && !gone
+                    newest && !gone
                 });
             all &= stays;
             tombstones |= stays && record.value.is_none();
             stay.push(stays);
         }
-        let horizon = if active(Mutant::TombstoneDroppedEarly) {
-            now
-        } else {
-            horizon
-        };
         let horizon = (tombstones && header.delete_horizon_ms().is_none()).then_some(horizon);
         if all && horizon.is_none() {
             return Ok(Keep::AsIs);
