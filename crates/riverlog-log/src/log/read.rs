@@ -401,7 +401,9 @@ impl<'a> SegmentReader<'a> {
         let mut walker = self.walker(file, start.0, start.1);
         let mut found: Option<Found> = None;
         loop {
-            if let Some(hit) = damage.iter().find(|d| d.at.start == walker.at) {
+            // The index may lead into the middle of it.
+            let covers = |d: &&Damage| d.at.start == walker.at || d.at.contains(&walker.at);
+            if let Some(hit) = damage.iter().find(covers) {
                 if hit.offsets.end <= from {
                     walker.at = hit.at.end;
                     walker.expected = hit.offsets.end;
@@ -410,7 +412,7 @@ impl<'a> SegmentReader<'a> {
                 return Ok(match found {
                     Some(found) => Walked::Found(found),
                     None => Walked::Trouble {
-                        at: walker.at,
+                        at: hit.at.start,
                         offset: hit.offsets.start,
                         reason: hit.reason.clone(),
                     },

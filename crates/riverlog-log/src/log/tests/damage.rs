@@ -275,3 +275,26 @@ fn damage_that_comes_while_the_log_is_in_use_is_found_at_the_first_read() {
     }
     assert!(found);
 }
+
+#[test]
+fn a_reader_whom_the_index_led_into_the_middle_of_damage_was_given_it() {
+    let disk = CrashDisk::new(1);
+    let settings = LogSettings {
+        segment_bytes: 300_000,
+        ..small()
+    };
+    let (volume, mut log) = open(Arc::new(disk.clone()), settings.clone());
+    for n in 0..20 {
+        put(&volume, &mut log, batch(2, n, "some bytes to read"));
+    }
+    let size = log.size_bytes();
+    close(volume, log);
+    // Two batches of one block: all between them is in doubt.
+    disk.flip(&path(0), 5, 1).unwrap();
+    disk.flip(&path(0), size - 10, 1).unwrap();
+    let (_volume, mut log) = open(Arc::new(copy(&disk)), settings);
+    for from in 0..40 {
+        let read = read_bytes(&mut log, from, 1_000);
+        assert!(matches!(read, Err(ReadError::Damaged { .. })), "{from}");
+    }
+}
