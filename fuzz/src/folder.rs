@@ -257,7 +257,7 @@ impl Input<'_> {
 
 /// One edit: its kind, the number of a file, and what the kind asks for. `Some(true)`: it makes something that no disk
 /// makes by itself, a CRC that fits. `None`: the input is at its end.
-fn edit(files: &mut Files, input: &mut &[u8]) -> Option<bool> {
+pub fn edit(files: &mut Files, input: &mut &[u8]) -> Option<bool> {
     let mut from = Input(input);
     let (kind, file) = (from.byte()? % 10, from.byte()?);
     let paths: Vec<String> = files.keys().cloned().collect();

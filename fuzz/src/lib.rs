@@ -6,7 +6,7 @@ mod folder;
 mod messages;
 
 pub use files::{check, epochs, index, metadata, offsets, snapshot, timeindex};
-pub use folder::{folder, image};
+pub use folder::{edit, folder, image};
 pub use messages::{requests, responses};
 
 use riverlog_wire::batch::{
