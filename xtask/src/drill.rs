@@ -78,6 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ])
         .limit(900)
         .output()?;
+    let commit = long::commit()?;
     let wanted = |d: &&Drill| args.names.is_empty() || args.names.iter().any(|n| n == d.name);
     let (mut failed, mut lacking) = (Vec::new(), Vec::new());
     for drill in DRILLS.iter().filter(wanted) {

@@ -89,8 +89,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .find(|p| p.name == args.part)
         .ok_or("no such part")?;
     let start = Instant::now();
+    let commit = commit()?;
     let verdict = (part.run)()?;
-    record(part.name, start.elapsed(), &verdict)?;
+    record(part.name, &commit, start.elapsed(), &verdict)?;
     if verdict.passed {
         Ok(())
     } else {
@@ -98,13 +99,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Appends a line to the ledger, however it ended.
-pub(crate) fn record(part: &str, took: Duration, verdict: &Verdict) -> Result<()> {
+/// Appends a line to the ledger, however it ended. `commit`: what was checked out when it began.
+pub(crate) fn record(part: &str, commit: &str, took: Duration, verdict: &Verdict) -> Result<()> {
     let seconds = took.as_secs_f64();
     let path = place::root().join("docs/reliability/ledger.md");
     let mut text = fs::read_to_string(&path).unwrap_or_else(|_| HEAD.to_owned());
     let word = if verdict.passed { "passed" } else { "FAILED" };
-    let (date, commit) = (today()?, commit()?);
+    let date = today()?;
     let result = &verdict.result;
     let line = format!("| {date} | {commit} | {part} | {seconds:.0} | {word}: {result} |\n");
     text.push_str(&line);
