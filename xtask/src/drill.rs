@@ -102,6 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             };
             long::record(
                 &format!("drill {}", drill.name),
+                &commit,
                 started.elapsed(),
                 &verdict,
             )?;

@@ -253,43 +253,51 @@ fn files_beside_the_segments_that_cannot_be_written_stop_nothing() {
 }
 
 #[test]
-fn a_segment_that_cannot_be_read_at_one_start_is_whole_again_at_the_next() {
-    let other = crate::LogKey {
-        partition: riverlog_wire::PartitionIndex(4),
-        ..KEY
-    };
-    let first = |path: &str| path.ends_with("/3/00000000000000000000.log");
-    let disk = CrashDisk::new(1);
-    let (volume, mut log) = open(Arc::new(disk.clone()), small());
-    for n in 0..30 {
-        put(&volume, &mut log, batch(2, n, "acknowledged"));
-    }
-    let all = read_all(&mut log, 0).unwrap();
-    drop((volume, log));
+fn a_segment_that_cannot_be_read_at_one_start_is_whole_again_once_its_log_can_be_opened() {
+    for again_in_the_same_life in [false, true] {
+        let other = crate::LogKey {
+            partition: riverlog_wire::PartitionIndex(4),
+            ..KEY
+        };
+        let first = format!("{}/00000000000000000000.log", KEY.folder());
+        let disk = CrashDisk::new(1);
+        let (volume, mut log) = open(Arc::new(disk.clone()), small());
+        for n in 0..30 {
+            put(&volume, &mut log, batch(2, n, "acknowledged"));
+        }
+        let all = read_all(&mut log, 0).unwrap();
+        drop((volume, log));
 
-    let disk = disk.kill();
-    disk.fail(FaultOn::Read, Times::Forever, io::ErrorKind::Other, first);
-    let volume = crate::Volume::open(Arc::new(disk.clone()), volume_settings()).unwrap();
-    assert!(volume.open_log(KEY, small()).is_err());
-    let mut log = volume.open_log(other, small()).unwrap();
-    volume.recovered().unwrap();
-    for n in 0..60 {
-        put(&volume, &mut log, batch(1, n, &"x".repeat(10_000)));
-        if n % 10 == 0 {
+        let disk = disk.kill();
+        let path = first.clone();
+        disk.fail(
+            FaultOn::Read,
+            Times::Forever,
+            io::ErrorKind::Other,
+            move |p| p == path,
+        );
+        let volume = crate::Volume::open(Arc::new(disk.clone()), volume_settings()).unwrap();
+        assert!(volume.open_log(KEY, small()).is_err());
+        let mut log = volume.open_log(other, small()).unwrap();
+        volume.recovered().unwrap();
+        for n in 0..60 {
+            put(&volume, &mut log, batch(1, n, &"x".repeat(10_000)));
+            if n % 10 == 0 {
+                sync(&mut log).unwrap();
+                volume.upkeep().unwrap();
+            }
+        }
+        // The sectors are replaced by empty ones.
+        disk.heal();
+        disk.zero(&first, 0, 2_000).unwrap();
+        if again_in_the_same_life {
+            let mut log = volume.open_log(KEY, small()).unwrap();
+            assert_eq!(read_all(&mut log, 0).unwrap(), all);
             sync(&mut log).unwrap();
             volume.upkeep().unwrap();
         }
+        drop((volume, log));
+        let (_volume, mut log) = open(Arc::new(disk.kill()), small());
+        assert_eq!(read_all(&mut log, 0).unwrap(), all);
     }
-    drop((volume, log));
-
-    // The sectors have been replaced by empty ones.
-    let disk = disk.kill();
-    disk.zero(
-        &format!("{}/00000000000000000000.log", KEY.folder()),
-        0,
-        2_000,
-    )
-    .unwrap();
-    let (_volume, mut log) = open(Arc::new(disk), small());
-    assert_eq!(read_all(&mut log, 0).unwrap(), all);
 }
