@@ -98,7 +98,11 @@ class Sender(threading.Thread):
         if how == "once":
             settings |= {"retries": 0, "max.in.flight": 5}
         if how == "transactions":
-            settings |= {"transactional.id": f"{options.topic}-{name}", "transaction.timeout.ms": 30_000}
+            settings |= {
+                "transactional.id": f"{options.topic}-{name}",
+                "transaction.timeout.ms": 60_000,
+                "message.timeout.ms": 50_000,
+            }
         history.add(name, "open", idempotent=how != "once", retries=how != "once")
         self.producer = Producer(settings)
 
@@ -128,6 +132,10 @@ class Sender(threading.Thread):
                 self.pending -= 1
                 self.producer.poll(0.05)
 
+    def pause(self):
+        time.sleep(min(self.random.expovariate(options.rate), 0.05))
+        self.producer.poll(0)
+
     def run(self):
         if self.how == "transactions":
             self.in_transactions()
@@ -137,8 +145,7 @@ class Sender(threading.Thread):
                 continue
             for _ in range(self.random.randrange(1, 20)):
                 self.send()
-                pause = self.random.expovariate(options.rate)
-                self.producer.poll(min(pause, 0.05))
+                self.pause()
         self.producer.flush(20)
         history.add(self.name, "close")
 
@@ -155,7 +162,10 @@ class Sender(threading.Thread):
             try:
                 for _ in range(self.random.randrange(1, 20)):
                     self.send(txn)
-                    self.producer.poll(self.random.expovariate(options.rate))
+                    self.pause()
+                # What is aborted has been stored: a client that gives up sooner has nothing to hide from readers.
+                while self.pending > 0:
+                    self.producer.poll(0.05)
                 history.add(self.name, "ending", txn=txn, commit=commit)
                 end = self.producer.commit_transaction if commit else self.producer.abort_transaction
                 self.insist(lambda: end(10))

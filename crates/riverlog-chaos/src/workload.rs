@@ -36,6 +36,16 @@ impl Default for Load {
     }
 }
 
+impl Load {
+    /// As much as can be read and judged after so many rounds.
+    pub(crate) fn for_rounds(rounds: u32) -> Load {
+        Load {
+            rate: if rounds > 20 { 60 } else { 300 },
+            ..Load::default()
+        }
+    }
+}
+
 impl Workload {
     /// Makes the topic and starts all clients.
     pub(crate) fn start(

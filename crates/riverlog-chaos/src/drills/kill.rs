@@ -13,7 +13,7 @@ pub(super) const DRILL: Drill = Drill {
 };
 
 fn run(stage: &mut Stage) -> Result<()> {
-    stage.begin(&Load::default())?;
+    stage.begin(&Load::for_rounds(stage.rounds))?;
     let mut early = 0;
     for round in 0..stage.rounds {
         stage.random.pause_ms(200, 1_000);
