@@ -1,336 +1,283 @@
-//! Transactions in the partitions of a node: what may be appended, what readers of committed records see, when markers are
-//! answered, and offsets that are committed with them.
+//! Transactions over several partitions, and what becomes of them when the node dies in between.
 
 mod common;
 
 use std::time::Duration;
 
 use common::*;
-use riverlog_core::groups::{
-    CommittedOffset, GroupAnswer, GroupCommand, InTransaction, TopicPartition,
+use riverlog_core::transactions::{
+    TransactionAnswer, TransactionCommand, TransactionFilter, TransactionState, TransactionVersion,
 };
-use riverlog_core::metadata::TopicRef;
-use riverlog_log::disk::{CrashDisk, FaultOn, Times};
+use riverlog_log::disk::CrashDisk;
 use riverlog_node::harness::Harness;
-use riverlog_node::{
-    AppendCommand, FetchAnswer, FetchCommand, FetchPartition, Isolation, Marker, OffsetQuery,
-    PartitionRef,
-};
-use riverlog_wire::batch::{BatchBuilder, batches};
+use riverlog_node::{Isolation, NodeSettings, PartitionRef};
+use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
-use riverlog_wire::{
-    ErrorCode, Generation, LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence, TopicId,
-};
+use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId, Sequence};
 
-fn transactional(id: i64, epoch: i16, sequence: i32) -> AppendCommand {
-    AppendCommand {
-        batch: BatchBuilder::new(Compression::None)
-            .producer(ProducerId(id), ProducerEpoch(epoch), Sequence(sequence))
-            .transactional()
-            .push(1_000, None, Some(b"v"), &[])
-            .build(),
-        acks: -1,
-        timeout: Duration::from_secs(5),
-    }
-}
+const ID: &str = "pay";
 
-/// As a broker does it: asks what is open, and (with a coordinator that knows of all) appends.
-fn send(host: &mut Harness, to: &PartitionRef, id: i64, epoch: i16, sequence: i32) -> Appended {
-    let open = host
-        .node()
-        .open_transaction(to, ProducerId(id), ProducerEpoch(epoch))
-        .unwrap();
-    let command = transactional(id, epoch, sequence);
-    host.get(|node, now, reply| match open.open {
-        true => node.append(to, command, now, reply),
-        false => node.append_transactional(to, command, open.seen, now, reply),
-    })
-    .expect("an answer")
-}
-
-fn marker(id: i64, epoch: i16, committed: bool) -> Marker {
-    Marker {
-        producer_id: ProducerId(id),
-        producer_epoch: ProducerEpoch(epoch),
-        coordinator_epoch: 1,
-        transaction_version: 2,
-        committed,
-    }
-}
-
-fn end(host: &mut Harness, to: &PartitionRef, marker: Marker) -> Result<(), ErrorCode> {
-    host.get(|node, now, reply| node.write_marker(to, marker, now, reply))
-        .expect("an answer")
-}
-
-fn poll(topic: &str, from: i64, wait: u64) -> FetchCommand {
-    FetchCommand {
-        partitions: vec![FetchPartition {
-            topic: TopicRef::Name(topic.to_owned()),
-            partition: 0,
-            from: Offset(from),
-            max_bytes: 1 << 20,
-            current_leader_epoch: LeaderEpoch(-1),
-            last_fetched_epoch: LeaderEpoch(-1),
-        }],
-        max_wait: Duration::from_millis(wait),
-        min_bytes: 1,
-        max_bytes: 1 << 20,
-        isolation: Isolation::ReadCommitted,
-        replica: None,
-    }
-}
-
-/// Offset after what is read, the aborted transactions, and the last stable offset.
-fn seen(answer: FetchAnswer) -> (i64, Vec<(i64, i64)>, i64) {
-    let partition = answer.partitions.into_iter().next().unwrap();
-    assert_eq!(partition.error, ErrorCode::NONE);
-    let aborted = partition.aborted.iter().map(|(id, o)| (*id, o.0)).collect();
-    let bytes = partition.records.clone().into_bytes().unwrap();
-    let last = batches(&bytes)
-        .map(|b| b.unwrap().header.next_offset())
-        .last();
-    assert_eq!(
-        last.unwrap_or(partition.records.next),
-        partition.records.next
-    );
-    (
-        partition.records.next.0,
-        aborted,
-        partition.last_stable_offset.0,
-    )
-}
-
-fn read(host: &mut Harness, from: i64) -> (i64, Vec<(i64, i64)>, i64) {
-    let answer = host.get(|node, now, reply| node.fetch(poll("t", from, 0), now, reply));
-    seen(answer.expect("an answer"))
-}
-
-fn latest(host: &mut Harness, to: &PartitionRef, isolation: Isolation) -> i64 {
-    let none = LeaderEpoch(-1);
-    let answer = host.get(|node, _, reply| {
-        node.offset(to, OffsetQuery::Latest, isolation, none, reply);
-    });
-    answer.unwrap().offset.0
-}
-
-#[test]
-fn readers_of_committed_records_stop_at_what_is_open_and_are_told_what_was_aborted() {
-    let disk = CrashDisk::new(1);
-    let mut host = open(&disk);
-    create(&mut host, "t", 1, &[]);
-    let to = partition(&host, "t", 0);
-    produce(&mut host, &to, &["a"]).unwrap();
-    // Nobody has asked the coordinator.
-    let refused = host.get(|node, now, reply| node.append(&to, transactional(7, 0, 0), now, reply));
-    assert_eq!(
-        refused.unwrap().unwrap_err().error,
-        ErrorCode::INVALID_TXN_STATE
-    );
-    send(&mut host, &to, 7, 0, 0).unwrap();
-    send(&mut host, &to, 7, 0, 1).unwrap();
-    produce(&mut host, &to, &["b"]).unwrap();
-    assert_eq!(read(&mut host, 0), (1, vec![], 1));
-    assert_eq!(read(&mut host, 1), (1, vec![], 1));
-    assert_eq!(latest(&mut host, &to, Isolation::ReadCommitted), 1);
-    assert_eq!(latest(&mut host, &to, Isolation::ReadUncommitted), 4);
-    let known = host.node().describe_producers(&to);
-    assert_eq!(known[0].transaction_start, Some(Offset(1)));
-    end(&mut host, &to, marker(7, 1, false)).unwrap();
-    assert_eq!(read(&mut host, 0), (5, vec![(7, 1)], 5));
-    assert_eq!(read(&mut host, 4), (5, vec![(7, 1)], 5));
-    // Once more: the answer is the same, and nothing is written.
-    end(&mut host, &to, marker(7, 1, false)).unwrap();
-    assert_eq!(latest(&mut host, &to, Isolation::ReadUncommitted), 5);
-    // A late batch of before, and markers of before.
-    let late = send(&mut host, &to, 7, 0, 2).unwrap_err();
-    assert_eq!(late.error, ErrorCode::INVALID_PRODUCER_EPOCH);
-    send(&mut host, &to, 7, 1, 0).unwrap();
-    let again = end(&mut host, &to, marker(7, 1, true));
-    assert_eq!(again, Err(ErrorCode::INVALID_PRODUCER_EPOCH));
-    let older = Marker {
-        coordinator_epoch: 0,
-        ..marker(7, 2, true)
+fn start(disk: &CrashDisk) -> Harness {
+    let settings = NodeSettings {
+        transactions_partitions: 2,
+        ..settings()
     };
-    let fenced = end(&mut host, &to, older);
-    assert_eq!(fenced, Err(ErrorCode::TRANSACTION_COORDINATOR_FENCED));
-    end(&mut host, &to, marker(7, 2, true)).unwrap();
-    assert_eq!(read(&mut host, 5), (7, vec![], 7));
-    // So it is after a restart, from files.
-    host.close().unwrap();
-    let mut host = open(&disk);
-    assert_eq!(read(&mut host, 0), (7, vec![(7, 1)], 7));
-    assert_eq!(read(&mut host, 5), (7, vec![], 7));
+    open_with(disk, settings)
 }
 
-#[test]
-fn a_waiting_reader_is_woken_by_the_end_and_not_by_what_it_may_not_see() {
-    let disk = CrashDisk::new(2);
-    let mut host = open(&disk);
-    create(&mut host, "t", 1, &[]);
-    let to = partition(&host, "t", 0);
-    send(&mut host, &to, 7, 0, 0).unwrap();
-    let waiting = host.ask(|node, now, reply| node.fetch(poll("t", 0, 60_000), now, reply));
-    for i in 1..20 {
-        send(&mut host, &to, 7, 0, i).unwrap();
-        produce(&mut host, &to, &["x"]).unwrap();
-    }
-    assert!(!waiting.is_ready());
-    end(&mut host, &to, marker(7, 1, true)).unwrap();
-    let answer = waiting.take().expect("the marker wakes it");
-    assert_eq!(seen(answer), (40, vec![], 40));
-}
-
-#[test]
-fn a_marker_is_answered_when_it_is_durable_and_survives_then() {
-    let disk = CrashDisk::new(3);
-    let mut host = open(&disk);
-    create(&mut host, "t", 1, &[]);
-    let to = partition(&host, "t", 0);
-    send(&mut host, &to, 7, 0, 0).unwrap();
-    disk.fail(
-        FaultOn::Sync,
-        Times::Once,
-        std::io::ErrorKind::Other,
-        |_| true,
-    );
-    let failed = end(&mut host, &to, marker(7, 1, true));
-    assert_eq!(failed, Err(ErrorCode::KAFKA_STORAGE_ERROR));
-    let after = disk.crash(5);
-    disk.power_off();
-    drop(host);
-    let mut host = open(&after);
-    let to = partition(&host, "t", 0);
-    // Whether it got there or not: again does it.
-    end(&mut host, &to, marker(7, 1, true)).unwrap();
-    let next = read(&mut host, 0);
-    let again = after.crash(6);
-    after.power_off();
-    drop(host);
-    let mut host = open(&again);
-    assert_eq!(read(&mut host, 0), next);
-    assert_eq!(next.1, vec![]);
-    let to = partition(&host, "t", 0);
-    let refused = send(&mut host, &to, 7, 0, 1).unwrap_err();
-    assert_eq!(refused.error, ErrorCode::INVALID_PRODUCER_EPOCH);
-}
-
-fn at_zero() -> TopicPartition {
-    TopicPartition {
-        topic: "t".to_owned(),
-        id: TopicId::ZERO,
-        partition: 0,
-    }
-}
-
-/// What a group's transactional commit is answered.
-fn commit(host: &mut Harness, id: i64, epoch: i16, offset: i64) -> ErrorCode {
+fn tell(host: &mut Harness, command: &TransactionCommand) -> TransactionAnswer {
     for _ in 0..100 {
-        let seen = host.get(|node, now, reply: riverlog_node::Reply<_>| {
-            let asked = node.group_partition("g", now);
-            let id = ProducerId(id);
-            reply.send(asked.and_then(|p| node.open_transaction(&p, id, ProducerEpoch(epoch))));
-        });
-        let error = match seen.unwrap() {
-            Err(error) => error,
-            Ok(open) => {
-                let committed = CommittedOffset {
-                    offset: Offset(offset),
-                    leader_epoch: LeaderEpoch(-1),
-                    metadata: String::new(),
-                    commit_timestamp: 0,
-                    expire_timestamp: None,
-                };
-                let command = GroupCommand::TxnCommit {
-                    group: "g".to_owned(),
-                    generation: Generation(-1),
-                    member: String::new(),
-                    instance: None,
-                    offsets: vec![(at_zero(), committed)],
-                    version: 5,
-                    transaction: InTransaction {
-                        producer_id: ProducerId(id),
-                        producer_epoch: ProducerEpoch(epoch),
-                        verified: open.seen,
-                    },
-                };
-                let answer = host.get(|node, now, reply| node.group(command, now, reply));
-                match answer.unwrap() {
-                    GroupAnswer::Partitions(ErrorCode::NONE, each) => each[0],
-                    GroupAnswer::Partitions(error, _) => error,
-                    other => panic!("{other:?}"),
-                }
-            }
+        let command = command.clone();
+        let answer = host
+            .get(|node, now, reply| node.transaction(command, now, reply))
+            .expect("the coordinator answers");
+        let error = match &answer {
+            TransactionAnswer::Producer { error, .. } | TransactionAnswer::Error(error) => *error,
+            _ => ErrorCode::NONE,
         };
-        if error != ErrorCode::COORDINATOR_LOAD_IN_PROGRESS {
-            return error;
-        }
-        host.advance(Duration::from_millis(100));
-    }
-    panic!("the coordinator never came");
-}
-
-/// The group's offset, plainly and for those who want it stable.
-fn committed(host: &mut Harness) -> (Option<i64>, Result<Option<i64>, ErrorCode>) {
-    loop {
-        let asked = Some(vec![at_zero()]);
-        let plain = host.get(|node, now, reply| node.committed("g", asked, None, now, reply));
-        let asked = Some(vec![at_zero()]);
-        let stable =
-            host.get(|node, now, reply| node.committed_stable("g", asked, None, now, reply));
-        if let (Ok(plain), Ok(stable)) = (plain.unwrap(), stable.unwrap()) {
-            let value = |c: &Option<CommittedOffset>| c.as_ref().map(|c| c.offset.0);
-            return (value(&plain[0].1), stable[0].1.clone().map(|c| value(&c)));
-        }
-        host.advance(Duration::from_millis(100));
-    }
-}
-
-fn end_group(host: &mut Harness, marker: Marker) -> Result<(), ErrorCode> {
-    loop {
-        let now = host.now();
-        let to = host.node().group_partition("g", now).unwrap();
-        match end(host, &to, marker) {
-            Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS) => {
+        match error {
+            ErrorCode::COORDINATOR_LOAD_IN_PROGRESS | ErrorCode::CONCURRENT_TRANSACTIONS => {
                 host.advance(Duration::from_millis(100));
             }
-            other => return other,
+            _ => return answer,
+        }
+    }
+    panic!("the coordinator never gets ready");
+}
+
+fn init(host: &mut Harness) -> (ProducerId, ProducerEpoch) {
+    let command = TransactionCommand::Init {
+        id: ID.to_owned(),
+        timeout_ms: 10_000,
+        resume: None,
+        fresh: None,
+    };
+    match tell(host, &command) {
+        TransactionAnswer::Producer {
+            error: ErrorCode::NONE,
+            producer_id,
+            epoch,
+        } => (producer_id, epoch),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn end(who: (ProducerId, ProducerEpoch), commit: bool) -> TransactionCommand {
+    TransactionCommand::End {
+        id: ID.to_owned(),
+        producer_id: who.0,
+        epoch: who.1,
+        commit,
+        version: TransactionVersion::TWO,
+        fresh: None,
+    }
+}
+
+fn part_of(
+    host: &Harness,
+    who: (ProducerId, ProducerEpoch),
+    sequence: i32,
+    value: &str,
+) -> Vec<u8> {
+    let mut batch = BatchBuilder::new(Compression::None);
+    batch.producer(who.0, who.1, Sequence(sequence));
+    batch.transactional();
+    batch.push(host.now().wall_ms, None, Some(value.as_bytes()), &[]);
+    batch.build()
+}
+
+fn write(
+    host: &mut Harness,
+    to: &PartitionRef,
+    who: (ProducerId, ProducerEpoch),
+    sequence: i32,
+) -> Appended {
+    let batch = part_of(host, who, sequence, &format!("v{sequence}"));
+    host.get(|node, now, reply| {
+        node.append_in_transaction(to, ID, true, command(batch, -1), now, reply);
+    })
+    .expect("the append is answered")
+}
+
+/// Values that a reader of committed records gets, and whether everything is stable.
+fn committed(host: &mut Harness, topic: &str, index: i32) -> (Vec<String>, bool) {
+    let mut fetch_all = fetch_command(vec![ask_from(topic, index, 0)], 0);
+    fetch_all.isolation = Isolation::ReadCommitted;
+    let answer = fetch(host, fetch_all);
+    let part = &answer.partitions[0];
+    let stable = part.last_stable_offset == part.high_watermark;
+    let skip: Vec<i64> = part.aborted.iter().map(|(id, _)| *id).collect();
+    let bytes = answer.partitions.into_iter().next().unwrap().records;
+    let bytes = bytes.into_bytes().expect("readable");
+    let mut values = Vec::new();
+    for batch in riverlog_wire::batch::batches(&bytes) {
+        let batch = batch.expect("a sound batch");
+        let header = batch.header;
+        if header.attributes.is_control() || skip.contains(&header.producer_id.0) {
+            continue;
+        }
+        for record in batch.records(1 << 20).expect("records").iter() {
+            let value = record.expect("a record").value.expect("a value");
+            values.push(String::from_utf8(value.to_vec()).expect("text"));
+        }
+    }
+    (values, stable)
+}
+
+fn state(host: &Harness) -> TransactionState {
+    let all = host
+        .node()
+        .transactions(&TransactionFilter::all(), host.now())
+        .expect("loaded");
+    all[0].value.state
+}
+
+#[test]
+fn what_is_decided_is_carried_out_wherever_the_node_dies() {
+    for commit in [true, false] {
+        for seed in 0..24 {
+            let disk = CrashDisk::new(seed);
+            let mut host = start(&disk);
+            create(&mut host, "t", 3, &[]);
+            let who = init(&mut host);
+            for index in 0..3 {
+                let to = partition(&host, "t", index);
+                write(&mut host, &to, who, 0).expect("stored");
+            }
+            let ended = host.ask(|node, now, reply| node.transaction(end(who, commit), now, reply));
+            while !ended.is_ready() {
+                assert!(host.run_job(0), "the end waits for nothing");
+            }
+            let answer = ended.take().expect("an answer");
+            let next = (who.0, ProducerEpoch(who.1.0 + 1));
+            let expected = TransactionAnswer::Producer {
+                error: ErrorCode::NONE,
+                producer_id: next.0,
+                epoch: next.1,
+            };
+            assert_eq!(answer, expected);
+            // A few steps into the markers, and the power is gone.
+            for _ in 0..seed % 8 {
+                host.run_job(0);
+            }
+            let after = disk.crash(seed);
+            disk.power_off();
+            drop(host);
+
+            let mut host = start(&after);
+            host.advance(Duration::from_secs(2));
+            let whole = if commit {
+                vec!["v0".to_owned()]
+            } else {
+                Vec::new()
+            };
+            for index in 0..3 {
+                let found = committed(&mut host, "t", index);
+                assert_eq!(
+                    found,
+                    (whole.clone(), true),
+                    "seed {seed}, partition {index}"
+                );
+            }
+            let done = match commit {
+                true => TransactionState::CompleteCommit,
+                false => TransactionState::CompleteAbort,
+            };
+            assert_eq!(state(&host), done);
+            // The answer may have been lost with the node: it is given again.
+            assert_eq!(tell(&mut host, &end(who, commit)), expected);
+            // And the producer goes on, which it doesn't with its old epoch.
+            let to = partition(&host, "t", 0);
+            let late = write(&mut host, &to, who, 1).expect_err("a late frame");
+            assert_eq!(late.error, ErrorCode::PRODUCER_FENCED);
+            write(&mut host, &to, next, 0).expect("the next transaction");
         }
     }
 }
 
 #[test]
-fn offsets_count_with_their_transaction_also_after_a_crash() {
-    const UNSTABLE: Result<Option<i64>, ErrorCode> = Err(ErrorCode::UNSTABLE_OFFSET_COMMIT);
-    let disk = CrashDisk::new(4);
-    let mut host = open(&disk);
+fn an_open_transaction_runs_out_also_when_the_node_was_down_meanwhile() {
+    let disk = CrashDisk::new(5);
+    let mut host = start(&disk);
     create(&mut host, "t", 1, &[]);
-    assert_eq!(commit(&mut host, 7, 0, 5), ErrorCode::NONE);
-    assert_eq!(committed(&mut host), (None, UNSTABLE));
-    let crashed = disk.crash(1);
-    disk.power_off();
+    let who = init(&mut host);
+    let to = partition(&host, "t", 0);
+    write(&mut host, &to, who, 0).expect("stored");
+    assert_eq!(committed(&mut host, "t", 0), (Vec::new(), false));
+    let after = disk.kill();
     drop(host);
-    let mut host = open(&crashed);
-    assert_eq!(committed(&mut host), (None, UNSTABLE));
-    end_group(&mut host, marker(7, 1, true)).unwrap();
-    assert_eq!(committed(&mut host), (Some(5), Ok(Some(5))));
-    // The frames of before don't get into what comes next.
-    assert_eq!(
-        commit(&mut host, 7, 0, 6),
-        ErrorCode::INVALID_PRODUCER_EPOCH
+    let mut host = start(&after);
+    host.advance(Duration::from_secs(9));
+    assert_eq!(state(&host), TransactionState::Ongoing);
+    host.advance(Duration::from_secs(3));
+    assert_eq!(state(&host), TransactionState::CompleteAbort);
+    assert_eq!(committed(&mut host, "t", 0), (Vec::new(), true));
+    let answer = tell(&mut host, &end(who, true));
+    let fenced = TransactionAnswer::no_producer(ErrorCode::PRODUCER_FENCED);
+    assert!(
+        answer == fenced || answer == TransactionAnswer::no_producer(ErrorCode::INVALID_TXN_STATE),
+        "{answer:?}"
     );
-    assert_eq!(commit(&mut host, 7, 1, 7), ErrorCode::NONE);
-    end_group(&mut host, marker(7, 2, false)).unwrap();
-    assert_eq!(committed(&mut host), (Some(5), Ok(Some(5))));
-    assert_eq!(commit(&mut host, 7, 2, 8), ErrorCode::NONE);
-    host.close().unwrap();
-    let mut host = open(&crashed);
-    assert_eq!(committed(&mut host), (Some(5), UNSTABLE));
-    end_group(&mut host, marker(7, 3, true)).unwrap();
-    end_group(&mut host, marker(7, 3, true)).unwrap();
-    let again = crashed.crash(2);
-    crashed.power_off();
-    drop(host);
-    let mut host = open(&again);
-    assert_eq!(committed(&mut host), (Some(8), Ok(Some(8))));
+}
+
+#[test]
+fn a_deleted_topic_holds_no_transaction_up() {
+    let disk = CrashDisk::new(6);
+    let mut host = start(&disk);
+    create(&mut host, "stays", 1, &[]);
+    create(&mut host, "goes", 1, &[]);
+    let who = init(&mut host);
+    for name in ["stays", "goes"] {
+        let to = partition(&host, name, 0);
+        write(&mut host, &to, who, 0).expect("stored");
+    }
+    delete(&mut host, "goes").expect("deleted");
+    tell(&mut host, &end(who, true));
+    host.advance(Duration::from_secs(1));
+    assert_eq!(state(&host), TransactionState::CompleteCommit);
+    assert_eq!(
+        committed(&mut host, "stays", 0),
+        (vec!["v0".to_owned()], true)
+    );
+}
+
+#[test]
+fn batches_sent_ahead_keep_their_order_behind_the_coordinator() {
+    let disk = CrashDisk::new(7);
+    let mut host = start(&disk);
+    create(&mut host, "t", 1, &[]);
+    let who = init(&mut host);
+    let to = partition(&host, "t", 0);
+    let sent: Vec<_> = (0..5)
+        .map(|sequence| {
+            let batch = part_of(&host, who, sequence, &format!("v{sequence}"));
+            host.ask(|node, now, reply| {
+                node.append_in_transaction(&to, ID, true, command(batch, -1), now, reply);
+            })
+        })
+        .collect();
+    host.run();
+    for (offset, answer) in (0..).zip(sent) {
+        let appended = answer.take().expect("answered").expect("stored");
+        assert_eq!(appended.base_offset.0, offset);
+    }
+    // One that no transaction knows is refused with all that follow it.
+    let stranger = (ProducerId(4_000), ProducerEpoch(0));
+    let refused: Vec<_> = (0..2)
+        .map(|sequence| {
+            let batch = part_of(&host, stranger, sequence, "x");
+            host.ask(|node, now, reply| {
+                node.append_in_transaction(&to, ID, true, command(batch, -1), now, reply);
+            })
+        })
+        .collect();
+    host.run();
+    for answer in refused {
+        let failure = answer.take().expect("answered").expect_err("refused");
+        assert_eq!(failure.error, ErrorCode::INVALID_PRODUCER_ID_MAPPING);
+    }
+    tell(&mut host, &end(who, true));
+    host.advance(Duration::from_secs(1));
+    let all: Vec<String> = (0..5).map(|n| format!("v{n}")).collect();
+    assert_eq!(committed(&mut host, "t", 0), (all, true));
 }

@@ -134,6 +134,7 @@ fn exit_of(code: ErrorCode) -> Exit {
         | ErrorCode::UNKNOWN_TOPIC_ID
         | ErrorCode::GROUP_ID_NOT_FOUND
         | ErrorCode::OFFSET_OUT_OF_RANGE
+        | ErrorCode::TRANSACTIONAL_ID_NOT_FOUND
         | ErrorCode::RESOURCE_NOT_FOUND => Exit::NotFound,
         ErrorCode::TOPIC_AUTHORIZATION_FAILED
         | ErrorCode::GROUP_AUTHORIZATION_FAILED

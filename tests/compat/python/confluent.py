@@ -1,6 +1,6 @@
 """The cases with confluent-kafka, that is librdkafka."""
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import harness
@@ -81,6 +81,87 @@ def idempotent():
     same(got, [(n, b"%d" % n) for n in range(200)], "records")
 
 
+def transactional(name):
+    producer = Producer({**common, "transactional.id": name, "transaction.timeout.ms": 10_000})
+    producer.init_transactions(10)
+    return producer
+
+
+def read_committed(name, count):
+    """All that can be read until the end, once the last transaction is through."""
+    reader = consumer(**{"isolation.level": "read_committed", "enable.partition.eof": True})
+    reader.assign([TopicPartition(name, 0, 0)])
+    found = []
+
+    def enough():
+        message = reader.poll(0.2)
+        if message is not None and not message.error():
+            found.append(message.value())
+        return len(found) >= count
+
+    until(f"{count} committed records", enough)
+    reader.close()
+    return found
+
+
+def transactions():
+    where = f"{prefix}-txn"
+    create(where, 1)
+    producer = transactional(f"{prefix}-txn")
+    for n, ends in enumerate(["commit", "abort", "commit"]):
+        producer.begin_transaction()
+        for i in range(3):
+            producer.produce(where, b"%d-%d" % (n, i), b"k", 0)
+        if ends == "commit":
+            producer.commit_transaction(10)
+        else:
+            producer.flush(10)
+            producer.abort_transaction(10)
+    same(read_committed(where, 6), [b"%d-%d" % (n, i) for n in (0, 2) for i in range(3)], "records")
+    # A new instance aborts what the old one has open, and fences it.
+    producer.begin_transaction()
+    producer.produce(where, b"late", b"k", 0)
+    producer.flush(10)
+    newer = transactional(f"{prefix}-txn")
+    fenced = None
+    try:
+        producer.commit_transaction(10)
+    except KafkaException as error:
+        fenced = error.args[0]
+    same(fenced is not None and fenced.fatal(), True, "the old instance is fenced")
+    newer.begin_transaction()
+    newer.produce(where, b"new", b"k", 0)
+    newer.commit_transaction(10)
+    same(read_committed(where, 7)[6:], [b"new"], "after the fence")
+
+
+def transaction_offsets():
+    source, target = f"{prefix}-txn-in", f"{prefix}-txn-out"
+    create(source, 1)
+    create(target, 1)
+    produce(source, [(0, b"k", b"%d" % n, [], None) for n in range(4)])
+    reader = consumer(**{"group.id": f"{prefix}-txn-group", "auto.offset.reset": "earliest"})
+    reader.subscribe([source])
+    producer = transactional(f"{prefix}-txn-copy")
+
+    def commits(kept):
+        producer.begin_transaction()
+        for _ in range(2):
+            message = until("a record", lambda: poll(reader))
+            producer.produce(target, message.value(), b"k", 0)
+        at = reader.position(reader.assignment())
+        producer.send_offsets_to_transaction(at, reader.consumer_group_metadata(), 10)
+        producer.commit_transaction(10) if kept else producer.abort_transaction(10)
+        return reader.committed([TopicPartition(source, 0)], 10)[0].offset
+
+    same(commits(True), 2, "committed with the transaction")
+    same(commits(False), 2, "not committed by an aborted one")
+    reader.seek(TopicPartition(source, 0, 2))
+    same(commits(True), 4, "committed by the next")
+    same(read_committed(target, 4), [b"%d" % n for n in range(4)], "each record once")
+    reader.close()
+
+
 CLASSIC = (group, group_topic, {"session.timeout.ms": 6000})
 # KIP-848: the broker assigns, and says how often to call.
 CONSUMER = (f"{group}-848", f"{group_topic}-848", {"group.protocol": "consumer"})
@@ -159,6 +240,8 @@ harness.run(
     + [(f"codec-{name}", codec(name)) for name in ("none", "gzip", "snappy", "lz4", "zstd")]
     + [
         ("idempotent", idempotent),
+        ("transactions", transactions),
+        ("transaction-offsets", transaction_offsets),
         ("group-rebalance", lambda: rebalance(CLASSIC)),
         ("group-resumes", lambda: resumes(CLASSIC)),
         ("group-kip848", lambda: (rebalance(CONSUMER), resumes(CONSUMER))),

@@ -16,6 +16,7 @@ mod segment;
 mod serve;
 mod shell;
 mod topic;
+mod txn;
 mod values;
 
 use std::io::{BufRead, IsTerminal, Write};
@@ -96,6 +97,9 @@ enum Command {
     /// Show and change consumer groups
     #[command(subcommand)]
     Group(group::Group),
+    /// Show transactions, and end those that hang
+    #[command(subcommand)]
+    Txn(txn::Txn),
     /// Show, explain, set and check configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -157,6 +161,7 @@ impl Command {
             Command::Consume(consume) => consume.run(context),
             Command::Tail(tail) => tail.run(context),
             Command::Group(group) => group.run(context),
+            Command::Txn(txn) => txn.run(context),
             Command::Config(config) => config.run(context),
             Command::Cluster(cluster) => cluster.run(context),
             Command::Doctor(doctor) => doctor.run(context),

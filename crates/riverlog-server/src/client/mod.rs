@@ -255,6 +255,15 @@ impl Client {
 
     /// The broker that coordinates a group.
     pub(crate) fn coordinator(&mut self, group: &str) -> Result<i32, Failure> {
+        self.coordinator_of(0, "group", group)
+    }
+
+    /// The broker that coordinates a transactional id.
+    pub(crate) fn transaction_coordinator(&mut self, id: &str) -> Result<i32, Failure> {
+        self.coordinator_of(1, "transactional id", id)
+    }
+
+    fn coordinator_of(&mut self, key_type: i8, what: &str, group: &str) -> Result<i32, Failure> {
         let deadline = Instant::now() + self.settings.timeout;
         loop {
             let link = self.any()?;
@@ -270,6 +279,7 @@ impl Client {
                 } else {
                     Vec::new()
                 },
+                key_type,
                 ..FindCoordinatorRequest::default()
             };
             let response = link.ask(&request)?;
@@ -291,7 +301,7 @@ impl Client {
             }
             if !code.retriable() || Instant::now() >= deadline {
                 return Err(Failure::kafka(
-                    format!("group {group:?} has no coordinator"),
+                    format!("{what} {group:?} has no coordinator"),
                     code,
                     message.as_deref(),
                 ));
