@@ -15,6 +15,7 @@ use crate::consumer::{Consumer, Subscription};
 use crate::group::ConsumerGroup;
 use crate::publish::{Message, Publisher, RecordId};
 use crate::topic::{Topic, TopicBuilder};
+use crate::transaction::TransactionalProducer;
 use crate::{Error, Result};
 
 /// An event log: topics, partitions, consumer groups. Cheap to clone; all clones are the same broker, which closes cleanly
@@ -238,6 +239,42 @@ impl Broker {
     /// ```
     pub fn publish_batch(&self, topic: &str, messages: &[Message<'_>]) -> Result<Vec<RecordId>> {
         self.publisher.publish_batch(topic, messages)
+    }
+    /// The producer of a transactional id, with a minute for each transaction. An earlier producer of that id is fenced, and what it has
+    /// open aborted: after a crash a program goes on where its last committed transaction ended.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("orders", 1)?;
+    /// # broker.create_topic("bills", 1)?;
+    /// # broker.publish("orders", None, b"two apples")?;
+    /// let mut orders = broker.subscribe("orders", "billing", "billing-1")?;
+    /// let mut producer = broker.transaction("billing-1")?;
+    /// let mut transaction = producer.begin();
+    /// for order in orders.poll(100, Duration::from_secs(1))? {
+    ///     transaction.publish("bills", None, order.value())?;
+    /// }
+    /// // The bills, and that their orders are done: both, or neither.
+    /// transaction.commit_offsets(&mut orders)?;
+    /// transaction.commit()?;
+    /// assert_eq!(broker.group("billing")?.committed("orders", 0)?, Some(1));
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
+    pub fn transaction(&self, id: &str) -> Result<TransactionalProducer> {
+        self.transaction_with_timeout(id, Duration::from_secs(60))
+    }
+    /// As [`Broker::transaction`], with another time after which an open transaction is aborted and its producer fenced; at most
+    /// `transaction.max.timeout.ms`, 15 minutes.
+    pub fn transaction_with_timeout(
+        &self,
+        id: &str,
+        timeout: Duration,
+    ) -> Result<TransactionalProducer> {
+        TransactionalProducer::start(self.clone(), id, timeout)
+    }
+    pub(crate) fn publisher(&self) -> &Publisher {
+        &self.publisher
     }
     /// Joins a consumer group, starting at the group's committed offsets, or at the earliest record where it has none.
     ///

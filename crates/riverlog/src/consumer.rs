@@ -17,6 +17,7 @@ use riverlog_node::{FetchAnswer, FetchCommand, FetchPartition, Isolation, Offset
 use riverlog_wire::batch::{RecordView, Records, batches};
 use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
 
+use crate::aborted::Aborted;
 use crate::{Broker, Error, Record, Result};
 
 /// How often a waiting consumer shows that it is there and learns of a new assignment.
@@ -114,6 +115,8 @@ struct Held {
     buffer: VecDeque<RecordView>,
     /// Whole batches that were fetched and not opened.
     unopened: Bytes,
+    /// What of them was aborted.
+    aborted: Aborted,
 }
 
 /// A member of a consumer group. Leaves it when closed or dropped.
@@ -239,6 +242,20 @@ impl Consumer {
         self.commit_these(moved)
     }
 
+    /// What has been handed out and isn't committed, as far as this consumer knows.
+    pub(crate) fn handed_out(&self) -> Vec<(TopicPartition, CommittedOffset)> {
+        let moved = self.held.iter();
+        let moved = moved.filter(|(_, h)| h.committed != Some(h.position));
+        moved
+            .map(|(key, held)| held.commit(*key, held.position, held.epoch))
+            .collect()
+    }
+
+    /// Member id and epoch.
+    pub(crate) fn membership(&self) -> (&str, i32) {
+        (&self.subscription.consumer, self.epoch)
+    }
+
     /// Commits one partition: `offset` is the next record to read, one more than the last that is done. For a subscription of several
     /// topics see [`Consumer::commit_topic_at`].
     pub fn commit_at(&mut self, partition: i32, offset: i64) -> Result<()> {
@@ -334,19 +351,7 @@ impl Consumer {
             .iter()
             .filter_map(|((id, partition), offset, epoch)| {
                 let held = self.held.get(&(*id, *partition))?;
-                let place = TopicPartition {
-                    topic: held.topic.to_string(),
-                    id: *id,
-                    partition: *partition,
-                };
-                let commit = CommittedOffset {
-                    offset: *offset,
-                    leader_epoch: *epoch,
-                    metadata: String::new(),
-                    commit_timestamp: -1,
-                    expire_timestamp: None,
-                };
-                Some((place, commit))
+                Some(held.commit((*id, *partition), *offset, *epoch))
             })
             .collect();
         let command = GroupCommand::Commit {
@@ -378,7 +383,7 @@ impl Consumer {
     }
 
     /// An error of the group; when it means that this membership is over, the next poll joins anew.
-    fn membership_error(&mut self, code: ErrorCode) -> Error {
+    pub(crate) fn membership_error(&mut self, code: ErrorCode) -> Error {
         let over = [
             ErrorCode::UNKNOWN_MEMBER_ID,
             ErrorCode::FENCED_MEMBER_EPOCH,
@@ -510,6 +515,7 @@ impl Consumer {
                 committed,
                 buffer: VecDeque::new(),
                 unopened: Bytes::new(),
+                aborted: Aborted::default(),
             };
             self.held.insert(key, held);
             changed = true;
@@ -660,6 +666,7 @@ impl Consumer {
             })?;
             came |= !bytes.is_empty();
             held.unopened = bytes;
+            held.aborted = Aborted::new(fetched.aborted);
             held.buffer.clear();
             held.fetched_to(next);
         }
@@ -668,6 +675,28 @@ impl Consumer {
 }
 
 impl Held {
+    /// A commit of this partition.
+    fn commit(
+        &self,
+        (id, partition): Key,
+        offset: Offset,
+        leader_epoch: LeaderEpoch,
+    ) -> (TopicPartition, CommittedOffset) {
+        let place = TopicPartition {
+            topic: self.topic.to_string(),
+            id,
+            partition,
+        };
+        let commit = CommittedOffset {
+            offset,
+            leader_epoch,
+            metadata: String::new(),
+            commit_timestamp: -1,
+            expire_timestamp: None,
+        };
+        (place, commit)
+    }
+
     /// Opens the next batch. `false`: there is none.
     fn open_batch(&mut self) -> Result<bool> {
         let damaged = |e: riverlog_wire::batch::BatchError| Error::Refused {
@@ -680,7 +709,7 @@ impl Held {
         let batch = batch.map_err(damaged)?;
         let header = batch.header;
         self.epoch = header.leader_epoch;
-        if !header.attributes.is_control() {
+        if !self.aborted.passes_over(&header) {
             let records = Records::shared(&self.unopened, BATCH_LIMIT).map_err(damaged)?;
             for view in records.iter() {
                 let view = view.map_err(damaged)?;

@@ -27,8 +27,10 @@
 //!   [`Durability::PageCache`].
 //! - A partition goes to one consumer of a group at a time. Joins and leaves move only what must move; a consumer that
 //!   lost a partition can't commit for it any more.
+//! - Records of a [`Transaction`], and the offsets committed in it, count together or not at all.
 //! - At-least-once by default: what was handed out and not committed comes again. [`Delivery::AtMostOnce`] commits first.
 
+mod aborted;
 mod broker;
 mod consumer;
 mod error;
@@ -36,6 +38,7 @@ mod group;
 mod publish;
 mod record;
 mod topic;
+mod transaction;
 
 pub use broker::{Broker, BrokerBuilder};
 pub use consumer::{Consumer, Delivery, Start, Subscription};
@@ -44,3 +47,4 @@ pub use group::{ConsumerGroup, Lag, Member, PartitionLag};
 pub use publish::{Message, RecordId};
 pub use record::Record;
 pub use topic::{Durability, Full, Partition, Topic, TopicBuilder};
+pub use transaction::{Transaction, TransactionalProducer};

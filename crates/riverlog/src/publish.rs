@@ -10,10 +10,10 @@ use riverlog_core::config::TopicConfig;
 use riverlog_core::metadata::TopicImage;
 use riverlog_host::{Driver, Pending};
 use riverlog_node::{AppendAnswer, AppendCommand, AppendFailure, PartitionRef};
-use riverlog_wire::ErrorCode;
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
 use riverlog_wire::partitioner::partition_for_key;
+use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId, Sequence, TopicId};
 
 use crate::{Error, Result};
 
@@ -193,6 +193,23 @@ impl Publisher {
             .collect())
     }
 
+    /// A message that is to become part of a transaction: its place is chosen once, however often it is sent.
+    pub(crate) fn in_transaction<'a>(
+        &'a self,
+        topic: &str,
+        message: &'a Message<'a>,
+    ) -> Result<InTransaction<'a>> {
+        let target = self.target(topic)?;
+        let partition = target.choose(message, None)?;
+        Ok(InTransaction {
+            publisher: self,
+            target,
+            partition,
+            message,
+            now_ms: self.driver.now().wall_ms,
+        })
+    }
+
     fn begin(&self, target: &Target, partition: i32, batch: Vec<u8>) -> PendingAppend<'_> {
         let command = AppendCommand {
             batch,
@@ -204,6 +221,48 @@ impl Publisher {
             node.append(reference, command, now, reply)
         });
         PendingAppend { partition, answer }
+    }
+}
+
+/// See [`Publisher::in_transaction`].
+pub(crate) struct InTransaction<'a> {
+    publisher: &'a Publisher,
+    target: Arc<Target>,
+    partition: i32,
+    message: &'a Message<'a>,
+    now_ms: i64,
+}
+
+impl InTransaction<'_> {
+    /// Topic and partition.
+    pub(crate) fn place(&self) -> (TopicId, i32) {
+        (self.target.image.id, self.partition)
+    }
+
+    /// Sends it, and waits until it is stored.
+    pub(crate) fn send(
+        &self,
+        id: &str,
+        (producer, epoch): (ProducerId, ProducerEpoch),
+        sequence: Sequence,
+    ) -> Result<RecordId> {
+        let mut batch = BatchBuilder::new(Compression::None);
+        batch.producer(producer, epoch, sequence).transactional();
+        push(&mut batch, self.message, self.now_ms);
+        let command = AppendCommand {
+            batch: batch.build(),
+            acks: -1,
+            timeout: self.target.append_timeout,
+        };
+        let to = &self.target.partitions[self.partition as usize];
+        let answer = self.publisher.driver.begin(true, |node, now, reply| {
+            node.append_in_transaction(to, id, true, command, now, reply);
+        });
+        let pending = PendingAppend {
+            partition: self.partition,
+            answer,
+        };
+        pending.wait(&self.target)
     }
 }
 

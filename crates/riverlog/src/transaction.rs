@@ -1,0 +1,235 @@
+//! Transactions: records in several partitions, and a consumer's offsets, together or not at all.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use riverlog_core::groups::{GroupAnswer, GroupCommand, InTransaction};
+use riverlog_core::transactions::{TransactionAnswer, TransactionCommand, TransactionVersion};
+use riverlog_wire::{ErrorCode, Generation, Offset, ProducerEpoch, ProducerId, Sequence, TopicId};
+
+use crate::publish::{Message, RecordId};
+use crate::{Broker, Consumer, Error, Result};
+
+/// Pauses between tries, while a transaction before is being finished or the coordinator reads its log.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// How long that may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The one producer that a transactional id has. Made by [`Broker::transaction`]; a later one of the same id fences it.
+#[derive(Debug)]
+pub struct TransactionalProducer {
+    broker: Broker,
+    id: String,
+    producer: ProducerId,
+    epoch: ProducerEpoch,
+    /// The next sequence by partition, since the epoch began.
+    sequences: BTreeMap<(TopicId, i32), Sequence>,
+    timeout: Duration,
+    /// The transaction has something to end.
+    open: bool,
+}
+
+/// An open transaction: nothing in it is seen by readers of committed records before [`Transaction::commit`]. Dropped without it,
+/// it is aborted.
+#[derive(Debug)]
+#[must_use = "a transaction that is dropped is aborted"]
+pub struct Transaction<'a> {
+    producer: &'a mut TransactionalProducer,
+    ended: bool,
+}
+
+/// Whether the same command may be answered otherwise in a moment.
+fn passes(code: ErrorCode) -> bool {
+    matches!(
+        code,
+        ErrorCode::CONCURRENT_TRANSACTIONS
+            | ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
+            | ErrorCode::COORDINATOR_NOT_AVAILABLE
+            | ErrorCode::NOT_COORDINATOR
+    )
+}
+
+/// Tries until the answer isn't one that passes.
+fn patiently<T>(mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match ask() {
+            Err(Error::Refused { code, .. }) if passes(code) && Instant::now() < until => {
+                std::thread::sleep(PAUSE);
+            }
+            answer => return answer,
+        }
+    }
+}
+
+impl TransactionalProducer {
+    pub(crate) fn start(broker: Broker, id: &str, timeout: Duration) -> Result<Self> {
+        let mut producer = TransactionalProducer {
+            broker,
+            id: id.to_owned(),
+            producer: ProducerId::NONE,
+            epoch: ProducerEpoch::NONE,
+            sequences: BTreeMap::new(),
+            timeout,
+            open: false,
+        };
+        producer.init()?;
+        Ok(producer)
+    }
+
+    /// Begins a transaction. Nothing is stored for it before it is used.
+    pub fn begin(&mut self) -> Transaction<'_> {
+        Transaction {
+            producer: self,
+            ended: false,
+        }
+    }
+
+    fn init(&mut self) -> Result<()> {
+        let timeout_ms = i32::try_from(self.timeout.as_millis()).unwrap_or(i32::MAX);
+        let id = self.id.clone();
+        let command = move || TransactionCommand::Init {
+            id: id.clone(),
+            timeout_ms,
+            resume: None,
+            fresh: None,
+        };
+        self.ask(command)
+    }
+
+    fn end(&mut self, commit: bool) -> Result<()> {
+        let (id, producer_id, epoch) = (self.id.clone(), self.producer, self.epoch);
+        let command = move || TransactionCommand::End {
+            id: id.clone(),
+            producer_id,
+            epoch,
+            commit,
+            version: TransactionVersion::TWO,
+            fresh: None,
+        };
+        self.ask(command)?;
+        self.open = false;
+        Ok(())
+    }
+
+    /// Asks the coordinator, and goes on with what it gives.
+    fn ask(&mut self, command: impl Fn() -> TransactionCommand) -> Result<()> {
+        let driver = &self.broker.driver;
+        let (producer, epoch) = patiently(|| {
+            let command = command();
+            let answer = driver.call(true, |node, now, reply| {
+                node.transaction(command, now, reply);
+            })?;
+            match answer {
+                TransactionAnswer::Producer {
+                    error: ErrorCode::NONE,
+                    producer_id,
+                    epoch,
+                } => Ok((producer_id, epoch)),
+                TransactionAnswer::Producer { error, .. } => Err(Error::refused(error)),
+                _ => Err(Error::refused(ErrorCode::UNKNOWN_SERVER_ERROR)),
+            }
+        })?;
+        if (producer, epoch) != (self.producer, self.epoch) {
+            self.sequences.clear();
+        }
+        (self.producer, self.epoch) = (producer, epoch);
+        Ok(())
+    }
+}
+
+impl Transaction<'_> {
+    /// Publishes a record as part of the transaction; returns when it is stored, which isn't yet committed.
+    pub fn publish(&mut self, topic: &str, key: Option<&[u8]>, value: &[u8]) -> Result<RecordId> {
+        self.publish_message(topic, &Message::new(key, value))
+    }
+
+    /// As [`Transaction::publish`], with headers, timestamp, partition, or a null value.
+    pub fn publish_message(&mut self, topic: &str, message: &Message<'_>) -> Result<RecordId> {
+        let producer = &mut *self.producer;
+        producer.open = true;
+        let sent = producer.broker.publisher().in_transaction(topic, message)?;
+        let sequence = producer
+            .sequences
+            .entry(sent.place())
+            .or_insert(Sequence(0));
+        let (id, who) = (&producer.id, (producer.producer, producer.epoch));
+        let stored = patiently(|| sent.send(id, who, *sequence))?;
+        *sequence = sequence.plus(1);
+        Ok(stored)
+    }
+
+    /// Commits everything that the consumer has handed out, as part of the transaction: with its records or not at all.
+    ///
+    /// - Errors: [`Error::Fenced`] when the consumer's partitions have gone to another member; the transaction should be aborted
+    ///   then, since that member reads the same records again.
+    pub fn commit_offsets(&mut self, consumer: &mut Consumer) -> Result<()> {
+        let producer = &mut *self.producer;
+        let offsets = consumer.handed_out();
+        if offsets.is_empty() {
+            return Ok(());
+        }
+        producer.open = true;
+        let (member, generation) = consumer.membership();
+        let command = GroupCommand::TxnCommit {
+            group: consumer.group().to_owned(),
+            generation: Generation(generation),
+            member: member.to_owned(),
+            instance: None,
+            offsets,
+            version: 6,
+            transaction: InTransaction {
+                producer_id: producer.producer,
+                producer_epoch: producer.epoch,
+                verified: Offset::ZERO,
+            },
+        };
+        patiently(|| {
+            let (id, command) = (&producer.id, command.clone());
+            let driver = &producer.broker.driver;
+            let answer = driver.call(true, |node, now, reply| {
+                node.commit_in_transaction(id, true, command, now, reply);
+            })?;
+            let (error, each) = match answer {
+                GroupAnswer::Partitions(error, each) => (error, each),
+                _ => (ErrorCode::UNKNOWN_SERVER_ERROR, Vec::new()),
+            };
+            let mut errors = std::iter::once(error).chain(each);
+            match errors.find(|e| *e != ErrorCode::NONE) {
+                None => Ok(()),
+                Some(code) => Err(consumer.membership_error(code)),
+            }
+        })
+    }
+
+    /// Makes all of it visible, at once, for ever.
+    ///
+    /// - Errors: PRODUCER_FENCED (as [`Error::Refused`]) when a later producer of this id was made, or the transaction took longer than
+    ///   its time-out: then nothing of it counts.
+    pub fn commit(mut self) -> Result<()> {
+        self.finish(true)
+    }
+
+    /// Forgets all of it.
+    pub fn abort(mut self) -> Result<()> {
+        self.finish(false)
+    }
+
+    fn finish(&mut self, commit: bool) -> Result<()> {
+        self.ended = true;
+        match self.producer.open {
+            true => self.producer.end(commit),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Who can't be told now ends it by its time-out.
+            let _ = self.finish(false);
+        }
+    }
+}
