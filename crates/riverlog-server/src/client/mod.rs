@@ -280,7 +280,6 @@ impl Client {
                     Vec::new()
                 },
                 key_type,
-                ..FindCoordinatorRequest::default()
             };
             let response = link.ask(&request)?;
             let (code, message, id, host, port) = match response.coordinators.into_iter().next() {
