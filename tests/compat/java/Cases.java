@@ -25,6 +25,7 @@ import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
@@ -67,6 +68,7 @@ public class Cases {
             report("codec-" + name, () -> codec(name));
         }
         report("idempotent", Cases::idempotent);
+        report("transactions", Cases::transactions);
         report("group-rebalance", () -> rebalance(CLASSIC));
         report("group-resumes", () -> resumes(CLASSIC));
         report("group-kip848", () -> {
@@ -218,6 +220,60 @@ public class Cases {
         produce(records, "enable.idempotence", "true", "batch.size", "512");
         List<String> got = read(where, 200, 0).stream().map(r -> r.offset() + "=" + text(r.value())).toList();
         same(got, IntStream.range(0, 200).mapToObj(n -> n + "=" + n).toList(), "records");
+    }
+
+    static KafkaProducer<byte[], byte[]> transactional(String id) {
+        var settings = settings("transactional.id", id, "key.serializer", ByteArraySerializer.class.getName(),
+            "value.serializer", ByteArraySerializer.class.getName());
+        var producer = new KafkaProducer<byte[], byte[]>(settings);
+        producer.initTransactions();
+        return producer;
+    }
+
+    static void transactions() throws Exception {
+        String where = prefix + "-txn";
+        create(where, 1);
+        List<String> expected = new ArrayList<>();
+        var producer = transactional(where);
+        for (int n = 0; n < 3; n++) {
+            producer.beginTransaction();
+            for (int i = 0; i < 3; i++) {
+                producer.send(numbered(where, 0, null, 3 * n + i)).get();
+            }
+            if (n == 1) {
+                producer.abortTransaction();
+            } else {
+                producer.commitTransaction();
+                IntStream.range(3 * n, 3 * n + 3).forEach(i -> expected.add(String.valueOf(i)));
+            }
+        }
+        // A new instance aborts what the old one has open, and fences it.
+        producer.beginTransaction();
+        producer.send(numbered(where, 0, null, 100)).get();
+        var newer = transactional(where);
+        boolean fenced = false;
+        try {
+            producer.commitTransaction();
+        } catch (KafkaException e) {
+            fenced = true;
+        }
+        same(fenced, true, "the old instance is fenced");
+        newer.beginTransaction();
+        newer.send(numbered(where, 0, null, 9)).get();
+        newer.commitTransaction();
+        newer.close();
+        expected.add("9");
+        var reader = consumer("isolation.level", "read_committed");
+        var place = new TopicPartition(where, 0);
+        reader.assign(List.of(place));
+        reader.seek(place, 0);
+        List<String> got = new ArrayList<>();
+        until("committed records", () -> {
+            reader.poll(Duration.ofMillis(200)).forEach(r -> got.add(text(r.value())));
+            return got.size() >= expected.size();
+        });
+        reader.close();
+        same(got, expected, "records");
     }
 
     /** A way to be a group: what its names end with, and settings of its members. */
