@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
 use riverlog_core::Now;
-use riverlog_node::{Entropy, Host, Job, Lane, Node, NodeSettings, Reply, StartError};
+use riverlog_node::{Entropy, Host, Job, Lane, Node, NodeSettings, Notice, Reply, StartError};
 
 use pending::{Answer, Slot};
 pub use pending::{NodeGone, Pending};
@@ -31,9 +31,9 @@ thread_local! {
     static HELP: Cell<Help> = const { Cell::new(Help::No) };
 }
 
-/// Wakes the threads.
-#[derive(Default)]
+/// Wakes the threads, and hands notices on.
 struct Signals {
+    notices: Box<dyn Fn(Notice) + Send + Sync>,
     state: Mutex<State>,
     flush: Condvar,
     work: Condvar,
@@ -70,8 +70,8 @@ impl Host for Signals {
         self.state.lock().deadline = true;
         self.work.notify_one();
     }
-    fn notice(&self, line: &str) {
-        tracing::warn!("{line}");
+    fn notice(&self, notice: Notice) {
+        (self.notices)(notice);
     }
 }
 
@@ -134,6 +134,16 @@ pub enum DriveError {
     Thread(#[from] std::io::Error),
 }
 
+impl DriveError {
+    /// Whether the data folder is damaged so that acknowledged records may be missing.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            DriveError::Start(StartError::Open(error)) => error.is_damage(),
+            _ => false,
+        }
+    }
+}
+
 /// A node, and the threads that drive it until it is closed or dropped.
 pub struct Driver {
     /// The node; calls that need no wait can be made on it directly, with [`Driver::now`].
@@ -154,15 +164,33 @@ impl std::fmt::Debug for Driver {
 
 impl Driver {
     /// Opens a node on the calling thread, and starts its threads: one for the group commit, `workers` (at least one) for the rest.
+    /// The node's notices become warnings of whatever collects the program's traces.
     pub fn start(
         disk: Arc<dyn riverlog_log::Disk>,
         settings: NodeSettings,
         workers: usize,
     ) -> Result<Arc<Driver>, DriveError> {
+        Driver::start_telling(disk, settings, workers, |notice| {
+            tracing::warn!("{notice}");
+        })
+    }
+
+    /// [`Driver::start`], with somebody to be told of the node's notices, on any of its threads. It must not call the node.
+    pub fn start_telling(
+        disk: Arc<dyn riverlog_log::Disk>,
+        settings: NodeSettings,
+        workers: usize,
+        notices: impl Fn(Notice) + Send + Sync + 'static,
+    ) -> Result<Arc<Driver>, DriveError> {
         let clock = Clock {
             start: Instant::now(),
         };
-        let signals = Arc::new(Signals::default());
+        let signals = Arc::new(Signals {
+            notices: Box::new(notices),
+            state: Mutex::default(),
+            flush: Condvar::new(),
+            work: Condvar::new(),
+        });
         let host = Arc::clone(&signals) as Arc<dyn Host>;
         let node = Node::open(disk, Arc::new(SystemEntropy), host, settings, clock.now())?;
         let driver = Arc::new(Driver {

@@ -126,10 +126,7 @@ impl Node {
             ));
         }
         if self.is_tight() {
-            return Err(AppendFailure::new(
-                ErrorCode::KAFKA_STORAGE_ERROR,
-                "the disk is full; delete topics or records, lower a retention or make room, writing then works by itself",
-            ));
+            return Err(AppendFailure::disk_full());
         }
         if !self.is_registered() {
             return Err(AppendFailure::new(

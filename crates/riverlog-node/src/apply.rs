@@ -19,6 +19,7 @@ use riverlog_wire::{PartitionIndex, TopicId};
 
 use crate::groups::OFFSETS_TOPIC;
 use crate::node::Node;
+use crate::notice::Notice;
 use crate::partition::{Owed, Partition, Role, State, min_isr, position, retention_records};
 use crate::tables::{Slot, Topic, TopicInfo};
 use crate::transactions::TRANSACTIONS_TOPIC;
@@ -113,6 +114,7 @@ impl Node {
                     led.push((open.clone(), owed));
                 } else {
                     let slot = self.open_partition(&here.info, at, partition);
+                    self.tell_of_slot(&here.info, at, slots.get(at), &slot);
                     if at < slots.len() {
                         if matches!(slot, Slot::Here(_)) {
                             sometimes(Mark::LogOpenedLater);
@@ -162,6 +164,22 @@ impl Node {
             {
                 self.open_topic(topic, &configs, now);
             }
+        }
+    }
+
+    fn tell_of_slot(&self, topic: &TopicInfo, at: usize, before: Option<&Slot>, slot: &Slot) {
+        let (topic, partition) = (topic.name.clone(), i32::try_from(at).unwrap_or(-1));
+        match (before, slot) {
+            (Some(Slot::Broken(_)), Slot::Here(_)) => {
+                self.host.notice(Notice::Opened { topic, partition });
+            }
+            (Some(Slot::Broken(known)), Slot::Broken(reason)) if known == reason => {}
+            (_, Slot::Broken(reason)) => self.host.notice(Notice::NotOpened {
+                topic,
+                partition,
+                reason: reason.clone(),
+            }),
+            (_, Slot::Here(_) | Slot::Elsewhere) => {}
         }
     }
 

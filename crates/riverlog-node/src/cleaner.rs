@@ -20,6 +20,7 @@ use riverlog_wire::{Offset, TopicId};
 
 use crate::jobs::Work;
 use crate::node::Node;
+use crate::notice::Notice;
 use crate::partition::{Owed, Partition, Role};
 use crate::timers::Timer;
 
@@ -494,9 +495,11 @@ impl Node {
                 self.metrics
                     .cleaner_failures
                     .fetch_add(1, Ordering::Relaxed);
-                self.host.notice(&format!(
-                    "{partition:?} is not compacted any more, all others are: {reason}; repair it, then restart or change a setting of the topic"
-                ));
+                self.host.notice(Notice::NotCompacted {
+                    topic: partition.topic.name.clone(),
+                    partition: partition.key.partition.0,
+                    reason,
+                });
             }
         }
         if !self.is_closing() {

@@ -309,7 +309,7 @@ impl Node {
     pub(crate) fn register(&self, now: Now) {
         let cluster_id = self.settings.cluster_id.clone().unwrap_or_else(|| {
             // Kafka's form of a cluster id is that of a topic id.
-            riverlog_wire::TopicId(self.entropy.next_u128().to_be_bytes()).to_string()
+            self.new_topic_id().to_string()
         });
         let broker = BrokerImage {
             id: self.settings.broker,

@@ -11,6 +11,10 @@ use crate::command::AppendFailure;
 /// When to send a batch again that was refused because too many bytes are under way.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(100);
 
+/// What helps against a full disk.
+const FULL_REMEDY: &str =
+    "delete topics or records, lower a retention or make room, writing then works by itself";
+
 impl AppendFailure {
     /// A failure of the whole batch.
     pub(crate) fn new(error: ErrorCode, message: impl Into<String>) -> AppendFailure {
@@ -32,9 +36,22 @@ impl AppendFailure {
 
     /// The write was queued, but what it waited for can't come any more.
     pub(crate) fn lost(why: &DiskError) -> AppendFailure {
+        let remedy = if why.is_full() {
+            FULL_REMEDY
+        } else {
+            "restart the broker once the disk is well again: it recovers what is on it"
+        };
         AppendFailure::new(
             ErrorCode::KAFKA_STORAGE_ERROR,
-            format!("the batch was not made durable: {why}"),
+            format!("the batch was not made durable: {why}; {remedy}"),
+        )
+    }
+
+    /// Nothing is taken while there is no room.
+    pub(crate) fn disk_full() -> AppendFailure {
+        AppendFailure::new(
+            ErrorCode::KAFKA_STORAGE_ERROR,
+            format!("the disk is full; {FULL_REMEDY}"),
         )
     }
 

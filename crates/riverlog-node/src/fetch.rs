@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverlog_core::Now;
-use riverlog_log::{Read, ReadPlan, Slices};
+use riverlog_log::{Read, ReadError, ReadPlan, Slices};
 use riverlog_mutants::Mutant;
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
 
@@ -72,6 +72,7 @@ impl Plan {
 
 /// Reads from files, to be run as a job.
 pub(crate) struct ColdFetch {
+    asked: Vec<Result<Arc<Partition>, ErrorCode>>,
     partitions: Vec<FetchedPartition>,
     plans: Vec<(usize, ReadPlan)>,
     limits: Limits,
@@ -84,6 +85,7 @@ pub(crate) struct ColdFetch {
 /// What the reads gave.
 pub(crate) struct ColdFetched {
     partitions: Vec<FetchedPartition>,
+    failed: Vec<(Arc<Partition>, ReadError)>,
     limits: Limits,
     bytes: usize,
     reply: Reply<FetchAnswer>,
@@ -102,6 +104,7 @@ impl ColdFetch {
 
     pub(crate) fn run(self) -> ColdFetched {
         let mut partitions = self.partitions;
+        let mut failed = Vec::new();
         for (at, plan) in self.plans {
             let Some(partition) = partitions.get_mut(at) else {
                 continue;
@@ -111,11 +114,17 @@ impl ColdFetch {
                     partition.aborted.retain(|(_, first)| *first < slices.next);
                     partition.records = slices;
                 }
-                Err(error) => *partition = refused(read_code(&error)),
+                Err(error) => {
+                    *partition = refused(read_code(&error));
+                    if let Some(Ok(of)) = self.asked.get(at) {
+                        failed.push((of.clone(), error));
+                    }
+                }
             }
         }
         ColdFetched {
             partitions,
+            failed,
             limits: self.limits,
             bytes: self.bytes,
             reply: self.reply,
@@ -263,6 +272,7 @@ impl Node {
                 .collect(),
         };
         let cold = ColdFetch {
+            asked: request.partitions,
             partitions: plan.partitions,
             plans: plan.cold,
             limits,
@@ -321,6 +331,9 @@ impl Node {
         }
         if started {
             self.host.jobs_ready();
+        }
+        for (partition, error) in &done.failed {
+            self.read_failed(partition, error);
         }
         done.limits.apply(&mut done.partitions);
         self.send_fetch(done.partitions, done.reply);

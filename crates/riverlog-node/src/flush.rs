@@ -13,6 +13,7 @@ use riverlog_wire::{ErrorCode, Offset};
 use crate::command::Reply;
 use crate::jobs::Work;
 use crate::node::Node;
+use crate::notice::Notice;
 use crate::partition::{Owed, Partition, Role};
 use crate::timers::Timer;
 
@@ -251,7 +252,13 @@ impl Node {
         } else {
             sometimes(Mark::SyncFailureFenced);
             self.failure.lock().get_or_insert_with(|| error.clone());
-            !self.failed.swap(true, Ordering::Relaxed)
+            let first = !self.failed.swap(true, Ordering::Relaxed);
+            if first {
+                self.host.notice(Notice::DiskFailed {
+                    error: error.clone(),
+                });
+            }
+            first
         };
         self.refuse_waiting();
         if !first {

@@ -24,6 +24,7 @@ use riverlog_log::disk::Random;
 use crate::command::Reply;
 use crate::jobs::Job;
 use crate::node::{Host, Node, StartError};
+use crate::notice::Notice;
 use crate::settings::{Entropy, NodeSettings};
 
 /// The wall clock at which a harness starts: a day in November 2023, ms since the epoch.
@@ -54,7 +55,7 @@ impl Entropy for Seeded {
 struct Signals {
     jobs: AtomicBool,
     deadline: AtomicBool,
-    notices: Mutex<Vec<String>>,
+    notices: Mutex<Vec<Notice>>,
 }
 
 impl Host for Signals {
@@ -64,8 +65,8 @@ impl Host for Signals {
     fn deadline_changed(&self) {
         self.deadline.store(true, Ordering::Relaxed);
     }
-    fn notice(&self, line: &str) {
-        self.notices.lock().push(line.to_owned());
+    fn notice(&self, notice: Notice) {
+        self.notices.lock().push(notice);
     }
 }
 
@@ -137,13 +138,17 @@ impl Harness {
     pub fn node(&self) -> &Arc<Node> {
         &self.node
     }
-    /// What the node had to say to its operator so far.
-    pub fn notices(&self) -> Vec<String> {
-        self.signals.notices.lock().clone()
-    }
     /// The time.
     pub fn now(&self) -> Now {
         self.now
+    }
+    /// Lets the wall clock jump; the monotonic one goes on as before.
+    pub fn set_wall_clock(&mut self, wall_ms: i64) {
+        self.now.wall_ms = wall_ms;
+    }
+    /// What the node has told its operator since the last call.
+    pub fn take_notices(&self) -> Vec<Notice> {
+        std::mem::take(&mut *self.signals.notices.lock())
     }
     /// Sends a command without running anything.
     pub fn ask<T: Send + 'static>(&self, send: impl FnOnce(&Node, Now, Reply<T>)) -> Answer<T> {

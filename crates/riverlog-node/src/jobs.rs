@@ -215,7 +215,12 @@ impl Node {
                 }
             }
             Done::Read(cold) => self.cold_done(*cold),
-            Done::Time(found) => found.send(),
+            Done::Time(found) => {
+                if let Some((partition, error)) = found.failed() {
+                    self.read_failed(partition, error);
+                }
+                found.send();
+            }
             Done::Load(loaded) => loaded.done(self, now),
             Done::Upkeep(partition, done) => self.upkeep_done(&partition, done, now),
             Done::Look(done) => self.looked(done, now),

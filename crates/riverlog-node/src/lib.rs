@@ -22,6 +22,7 @@ mod jobs;
 mod markers;
 mod metrics;
 mod node;
+mod notice;
 mod offsets;
 mod open;
 mod partition;
@@ -44,6 +45,7 @@ pub use jobs::{Job, JobDone, Lane};
 pub use markers::OpenTransaction;
 pub use metrics::{Metric, MetricKind};
 pub use node::{Host, Node, PartitionRef, StartError};
+pub use notice::{Damage, LostRange, Notice};
 // What a door hands on, or shows, without knowing the log behind it.
 pub use riverlog_log::{Marker, ProducerSummary, Slice, Slices};
 pub use settings::{Budgets, Entropy, NodeSettings};

@@ -57,6 +57,8 @@ counters! {
     flush_failures "flush_failures_total" "Group commits that failed"
     write_failures "write_failures_total" "Segment writes that failed"
     upkeep_failures "upkeep_failures_total" "Segment syncs, removals and checkpoints that failed"
+    read_failures "read_failures_total" "Reads of segments that the disk failed"
+    damage_found "damage_found_total" "Ranges of segments whose bytes are not what was written"
     load_failures "group_load_failures_total" "Loads of groups that failed and are tried again"
     open_failures "partition_open_failures_total" "Partitions whose log could not be opened"
     metadata_commits "metadata_commits_total" "Batches of metadata records that were committed"
@@ -69,7 +71,7 @@ counters! {
 }
 
 impl Node {
-    /// All counters and gauges, in a fixed order. Looks at no partition.
+    /// All counters and gauges, in a fixed order. Looks at no partition that is sound.
     pub fn metrics(&self) -> Vec<Metric> {
         let mut metrics = self.metrics.read();
         for metric in &mut metrics {
@@ -152,6 +154,16 @@ impl Node {
             "cleaner_passes_running",
             "Partitions that are being compacted",
             passes as f64,
+        );
+        gauge(
+            "damaged_ranges",
+            "Damaged ranges that were found since the start and could still be asked for",
+            self.damages().len() as f64,
+        );
+        gauge(
+            "unavailable_coordinators",
+            "Partitions of internal topics whose groups (or what else they keep) can't be served",
+            self.unavailable_coordinators().len() as f64,
         );
         gauge(
             "registered",

@@ -13,7 +13,7 @@ use riverlog_core::groups::{
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, MetadataImage, TopicRef};
 use riverlog_core::transactions::TransactionShard;
 use riverlog_log::{Disk, DiskError, Log, LogKey, OpenError, ProducerSummary, Volume};
-use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
+use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
 
 use crate::budget::Budget;
 use crate::cleaner::Cleaner;
@@ -26,6 +26,7 @@ use crate::fetch::ColdFetch;
 use crate::flush::GroupCommit;
 use crate::jobs::{Job, JobDone, Jobs};
 use crate::metrics::Counters;
+use crate::notice::{Damages, Notice};
 use crate::open::open;
 use crate::partition::{Owed, Partition, Role};
 use crate::producers::ProducerIds;
@@ -43,10 +44,9 @@ pub trait Host: Send + Sync {
     fn jobs_ready(&self);
     /// [`Node::next_deadline`] came closer. Called without locks held, from any thread; must not call the node.
     fn deadline_changed(&self);
-    /// Something that an operator should know, in one line. Called without locks held; must not call the node.
-    fn notice(&self, line: &str) {
-        let _ = line;
-    }
+    /// Something happened that an operator should know. From any thread, and a lock may be held; must not call the node. A host
+    /// that has nobody to tell does nothing: clients and callers get their errors all the same.
+    fn notice(&self, _notice: Notice) {}
 }
 
 /// Why a node can't start.
@@ -56,6 +56,16 @@ pub enum StartError {
     /// The data folder.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The folder is another node's. Its partitions would be looked for elsewhere, and what is here taken for leftovers.
+    #[error(
+        "the data folder belongs to node {}, and this is node {}; start with node.id={}, or name another folder", found.0, asked.0, found.0
+    )]
+    OtherNode {
+        /// Whose it is.
+        found: BrokerId,
+        /// Who wants to open it.
+        asked: BrokerId,
+    },
     /// The metadata log.
     #[error("the metadata log can't be read: {reason}; {remedy}")]
     Metadata {
@@ -121,6 +131,7 @@ pub struct Node {
     pub(crate) disk_full: AtomicBool,
     pub(crate) retrying: AtomicBool,
     pub(crate) tight: Tight,
+    pub(crate) damages: Damages,
     /// The log of some partition could not be opened since the last attempt.
     pub(crate) broken: AtomicBool,
     registered: AtomicBool,
@@ -163,6 +174,7 @@ impl Node {
             jobs: Jobs::default(),
             commit: GroupCommit::default(),
             tight: Tight::default(),
+            damages: Damages::default(),
             disk: parts.disk,
             timers: Timers::default(),
             upkeep: UpkeepQueue::default(),
@@ -360,7 +372,35 @@ impl Node {
         if self.is_closing() {
             return reply.send(Err(ErrorCode::NOT_CONTROLLER));
         }
+        let makes = matches!(
+            command,
+            AdminCommand::CreateTopics {
+                validate_only: false,
+                ..
+            } | AdminCommand::CreatePartitions {
+                validate_only: false,
+                ..
+            }
+        );
+        // Refused before anything is written: later nobody could say whether it is made once there is room.
+        if makes && !self.has_room() {
+            return reply.send(Err(ErrorCode::KAFKA_STORAGE_ERROR));
+        }
         self.submit(command, AdminReply::Client(reply), now);
+    }
+    /// Bytes that the data folder's disk has in all, and that are free; `None` where it has no end of its own, or doesn't say.
+    pub fn disk_space(&self) -> Option<(u64, u64)> {
+        let total = self.disk.total().ok().filter(|total| *total < u64::MAX)?;
+        Some((total, self.disk.available().ok()?))
+    }
+    /// An id for a new topic. It never begins with a dash, which commands would take for a flag; Kafka's don't either.
+    pub fn new_topic_id(&self) -> TopicId {
+        let mut bytes = self.entropy.next_u128().to_be_bytes();
+        let id = TopicId(bytes);
+        if id.to_string().starts_with('-') {
+            bytes[0] &= 0x7f;
+        }
+        TopicId(bytes)
     }
     /// 128 fresh random bits (for ids that are part of commands).
     pub fn random(&self) -> u128 {

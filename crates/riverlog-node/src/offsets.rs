@@ -14,12 +14,14 @@ use crate::partition::{Owed, Partition, State};
 
 /// A look-up by time, to be run as a job.
 pub(crate) struct TimeLookup {
+    partition: Arc<Partition>,
     plan: TimePlan,
     reply: Reply<OffsetAnswer>,
 }
 
 /// What it found.
 pub(crate) struct TimeFound {
+    partition: Arc<Partition>,
     found: Result<Option<OffsetAt>, ReadError>,
     reply: Reply<OffsetAnswer>,
 }
@@ -27,6 +29,7 @@ pub(crate) struct TimeFound {
 impl TimeLookup {
     pub(crate) fn run(self) -> TimeFound {
         TimeFound {
+            partition: self.partition,
             found: self.plan.run(),
             reply: self.reply,
         }
@@ -34,6 +37,12 @@ impl TimeLookup {
 }
 
 impl TimeFound {
+    /// What failed, for the node to know.
+    pub(crate) fn failed(&self) -> Option<(&Arc<Partition>, &ReadError)> {
+        let error = self.found.as_ref().err()?;
+        Some((&self.partition, error))
+    }
+
     pub(crate) fn send(self) {
         let answer = match self.found {
             Ok(Some(at)) => OffsetAnswer {
@@ -133,9 +142,12 @@ impl Node {
             Err(error) => reply.send(nothing(error)),
             Ok(Looked::Answer(answer)) => reply.send(answer),
             Ok(Looked::Plan(plan)) => {
-                self.jobs
-                    .push(Work::Time(Box::new(TimeLookup { plan, reply })));
-                self.host.jobs_ready();
+                let partition = partition.clone();
+                self.run_job(Work::Time(Box::new(TimeLookup {
+                    partition,
+                    plan,
+                    reply,
+                })));
             }
         }
     }

@@ -38,6 +38,14 @@ pub(crate) fn open(
     let volume = Volume::open(disk.clone(), settings.volume.clone())?;
     let metadata = open_metadata(&volume, &settings)?;
     let image = read_metadata(&metadata)?;
+    if let Some((found, _)) = image.brokers.first_key_value()
+        && !image.brokers.contains_key(&settings.broker)
+    {
+        return Err(StartError::OtherNode {
+            found: *found,
+            asked: settings.broker,
+        });
+    }
     let controller = Controller::new(metadata, controller_settings(&settings));
     let producer_expiration_ms = number(&settings, "producer.id.expiration.ms").unwrap_or(DAY_MS);
     let parts = Parts {
@@ -57,6 +65,7 @@ pub(crate) fn open(
         node.open_topic(topic, &configs, now);
     }
     node.volume.recovered()?;
+    node.tell_accepted_loss();
     let metadata = node.controller.partition.clone();
     if metadata.state.lock().own_behind() {
         node.is_behind(metadata);

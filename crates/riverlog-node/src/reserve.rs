@@ -13,6 +13,7 @@ use riverlog_mutants::{Mark, sometimes};
 
 use crate::jobs::Work;
 use crate::node::Node;
+use crate::notice::Notice;
 
 const PATH: &str = "reserve";
 const BYTES: u64 = 1 << 20;
@@ -94,9 +95,16 @@ impl Node {
     pub(crate) fn tighten(&self, now: Now) {
         if !self.tight.now.swap(true, Ordering::Relaxed) {
             sometimes(Mark::FullDiskRefused);
+            self.host.notice(Notice::DiskFull);
             self.reserve(true);
         }
         self.retry_later(now);
+    }
+
+    /// Whether there is room for more than the node's own needs.
+    pub(crate) fn has_room(&self) -> bool {
+        let room = self.disk.available();
+        !self.is_tight() && room.is_ok_and(|room| room >= ENOUGH)
     }
 
     pub(crate) fn is_tight(&self) -> bool {
@@ -116,13 +124,16 @@ impl Node {
         if done.room {
             if self.tight.now.swap(false, Ordering::Relaxed) {
                 sometimes(Mark::FullDiskRecovered);
+                self.host.notice(Notice::DiskHasRoom);
                 self.open_broken(now);
                 // The write-ahead log may wait for a checkpoint that found no room; no group commit comes before it.
                 self.upkeep_of_wal(true);
             }
         } else if !done.release {
             // Also at the start: the disk is full already.
-            self.tight.now.store(true, Ordering::Relaxed);
+            if !self.tight.now.swap(true, Ordering::Relaxed) {
+                self.host.notice(Notice::DiskFull);
+            }
             self.retry_later(now);
         }
     }

@@ -159,7 +159,7 @@ codes! {
     53 TRANSACTIONAL_ID_AUTHORIZATION_FAILED Final "the user may not use the transactional id; an ACL must allow it"
     54 SECURITY_DISABLED Final "access control is not switched on here"
     55 OPERATION_NOT_ATTEMPTED Final "not tried, since another part of the request failed; send it again when that is mended"
-    56 KAFKA_STORAGE_ERROR Retriable "the partition's disk failed; another replica will lead it"
+    56 KAFKA_STORAGE_ERROR Retriable "the broker's disk failed or is full; look at the broker's log and at /readyz?verbose, then send it again"
     57 LOG_DIR_NOT_FOUND Final "the broker has no such log directory"
     58 SASL_AUTHENTICATION_FAILED Final "the user name, password or token was not accepted"
     59 UNKNOWN_PRODUCER_ID Final "the broker no longer knows the producer; its records have been deleted"

@@ -56,6 +56,10 @@ pub trait Disk: Send + Sync + Debug {
     fn sync_dir(&self, dir: &str) -> io::Result<()>;
     /// Bytes that can still be written.
     fn available(&self) -> io::Result<u64>;
+    /// Bytes that the disk has in all; `u64::MAX` for one without an end of its own.
+    fn total(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
     /// Takes the lock file at `path` for as long as the returned guard lives; an error of kind `WouldBlock` when
     /// another process (or another volume of this one) holds it.
     fn lock(&self, path: &str) -> io::Result<Box<dyn Send + Sync>>;

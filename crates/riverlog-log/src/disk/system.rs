@@ -116,6 +116,10 @@ impl Disk for SystemDisk {
         let stat = rustix::fs::statvfs(&self.root)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
+    fn total(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.root)?;
+        Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
+    }
     fn lock(&self, path: &str) -> io::Result<Box<dyn Send + Sync>> {
         let file = OpenOptions::new()
             .read(true)

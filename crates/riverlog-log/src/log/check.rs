@@ -204,6 +204,40 @@ fn summary_crc(seed: &CheckSeed, body: &[u8]) -> u32 {
     crc.value()
 }
 
+/// What a segment's `.check` file says against the segment: that bytes are missing at its end, or the number of the first
+/// whole block that isn't the one that was written. `None`: nothing; of blocks without a whole entry nothing is known.
+///
+/// - `check`: the whole `.check` file.
+/// - `segment`: the whole segment.
+pub fn compare(seed: &CheckSeed, check: &[u8], segment: &[u8]) -> Option<Difference> {
+    if let Some(summary) = seed.parse_header(check)
+        && summary.size > segment.len() as u64
+    {
+        let missing = summary.size - segment.len() as u64;
+        return Some(Difference::Missing(missing));
+    }
+    let entries = check.get(CHECK_HEADER..).unwrap_or_default();
+    let blocks = segment.chunks_exact(BLOCK as usize);
+    let differs = |(number, (bytes, entry)): &(u64, (&[u8], &[u8]))| {
+        let mut crc = seed.block(*number);
+        crc.update(bytes);
+        seed.parse_entry(*number, entry)
+            .is_some_and(|expected| expected != crc.value())
+    };
+    let mut each = (0..).zip(blocks.zip(entries.chunks_exact(CHECK_ENTRY)));
+    each.find(differs)
+        .map(|(number, _)| Difference::Block(number))
+}
+
+/// See [`compare`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// The segment lacks so many bytes at its end.
+    Missing(u64),
+    /// The block of 64 KiB with this number isn't what was written there.
+    Block(u64),
+}
+
 /// The running CRC of the block that is being filled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockCrc {
@@ -329,6 +363,29 @@ mod tests {
             damaged[at] ^= 1;
             assert_eq!(seed(1).parse_header(&damaged), None, "byte {at}");
             assert_eq!(seed(1).parse_header(&bytes[..at]), None);
+        }
+    }
+
+    #[test]
+    fn a_block_that_is_not_the_one_that_was_written_differs() {
+        let segment: Vec<u8> = (0..150_000_u32).map(|i| (i % 251) as u8).collect();
+        let mut check = seed(1).encode_header(&summary()).to_vec();
+        for (number, block) in (0..).zip(segment.chunks_exact(BLOCK as usize)) {
+            let mut crc = seed(1).block(number);
+            crc.update(block);
+            check.extend(seed(1).entry(number, crc.value()));
+        }
+        assert_eq!(compare(&seed(1), &check, &segment), None);
+        // Of another segment's file nothing is known.
+        assert_eq!(compare(&seed(2), &check, &segment), None);
+        let mut hurt = segment.clone();
+        hurt[70_000] ^= 1;
+        let block = Some(Difference::Block(1));
+        assert_eq!(compare(&seed(1), &check, &hurt), block);
+        let short = Some(Difference::Missing(10_000));
+        assert_eq!(compare(&seed(1), &check, &segment[..60_000]), short);
+        for cut in 0..check.len() {
+            let _never_panics = compare(&seed(1), &check[..cut], &segment);
         }
     }
 

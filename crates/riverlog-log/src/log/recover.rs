@@ -145,12 +145,15 @@ impl Log {
         self.loaded = OnceLock::from(Box::new(loaded));
 
         let mut deleted: Vec<Told> = Vec::new();
+        let mut told = mark.end;
         for (lsn, entry) in net(entries) {
             match entry {
                 WalEntry::Append { base, batches, .. } => {
+                    told = told.max(last_next(&batches).unwrap_or(base));
                     self.redo_append(base, batches, &mut deleted)?;
                 }
                 WalEntry::Truncate { to, .. } => {
+                    told = told.min(to);
                     self.redo_truncate(to)?;
                     self.cut = Some(None);
                     self.cut_lsn = Some(lsn);
@@ -165,6 +168,8 @@ impl Log {
         if self.end < self.start {
             self.skip_to(self.start)?;
         }
+        // Only after an accepted loss: otherwise what is told of and isn't there was never acknowledged.
+        self.volume.lost(self.key, self.end..told);
         self.tell_of_deleted(deleted)?;
         rebuild_aborted(&volume, self.loaded_mut()?)?;
         self.last_epoch = self.loaded_mut()?.epochs.last();

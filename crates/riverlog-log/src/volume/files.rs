@@ -213,6 +213,9 @@ impl Disk for Files {
     fn available(&self) -> io::Result<u64> {
         self.inner.available()
     }
+    fn total(&self) -> io::Result<u64> {
+        self.inner.total()
+    }
     fn lock(&self, path: &str) -> io::Result<Box<dyn Send + Sync>> {
         self.inner.lock(path)
     }

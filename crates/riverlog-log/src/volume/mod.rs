@@ -13,6 +13,7 @@ mod table;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -75,6 +76,14 @@ pub enum OpenError {
         "the data folder is in use by another riverlog process; stop it, or choose another folder"
     )]
     InUse,
+    /// There is something in the folder, and it isn't a data folder.
+    #[error(
+        "the folder holds {found:?}, and no data of riverlog; name an empty folder or a new one"
+    )]
+    Foreign {
+        /// One of the names in it.
+        found: String,
+    },
     /// Written by a newer release.
     #[error(
         "the data folder has format {found}, but this release reads up to {known}; start a newer release"
@@ -100,11 +109,25 @@ pub enum OpenError {
     Disk(#[from] DiskError),
 }
 
+impl OpenError {
+    /// Whether acknowledged records or deletions may be missing: what the file `accept-loss` is for.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            OpenError::Damaged { .. } => true,
+            // A bad sector.
+            OpenError::Disk(error) => error.action == "read",
+            OpenError::InUse | OpenError::Foreign { .. } | OpenError::Newer { .. } => false,
+        }
+    }
+}
+
 /// A data folder in use. Shared by its logs and the host; all calls may come from several threads.
 pub struct Volume {
     settings: VolumeSettings,
     id: u128,
     loss: Option<String>,
+    /// Of which records it is known that they are gone, after an accepted loss.
+    lost: Mutex<BTreeMap<LogKey, Range<Offset>>>,
     files: Arc<Files>,
     /// `files`, as the logs get it.
     disk: Arc<dyn Disk>,
@@ -318,10 +341,23 @@ impl Volume {
     pub fn disk_id(&self) -> u128 {
         self.id
     }
-    /// What was wrong with the folder when it was opened, and went on without, because an operator had put the file
-    /// `accept-loss` into it. For the host to say loudly.
+    /// What was wrong with the folder when it was opened, and how much of the write-ahead log can't be read, when it was opened
+    /// all the same because an operator had put the file `accept-loss` into it. For the host to say loudly.
     pub fn accepted_loss(&self) -> Option<&str> {
         self.loss.as_deref()
+    }
+    /// After an accepted loss: offsets that were there, by checkpoint or write-ahead log, and are not any more. Complete once all
+    /// logs are open. More may be gone of which nothing is left to tell.
+    pub fn lost_records(&self) -> Vec<(LogKey, Range<Offset>)> {
+        let lost = self.lost.lock();
+        lost.iter()
+            .map(|(key, range)| (*key, range.clone()))
+            .collect()
+    }
+    pub(crate) fn lost(&self, key: LogKey, range: Range<Offset>) {
+        if self.loss.is_some() && range.start < range.end {
+            self.lost.lock().insert(key, range);
+        }
     }
     /// A flush to run, when entries are queued and none is running. `None` also while the write-ahead log is full
     /// ([`Volume::wants_sync`] says what to do then), and after it has failed.

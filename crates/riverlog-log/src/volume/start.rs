@@ -19,6 +19,8 @@ use crate::{Disk, DiskError, OpenMode};
 
 const LOCK: &str = "lock";
 const FORMAT_FILE: &str = "format";
+/// The host's, to have some room on a full disk.
+const RESERVE: &str = "reserve";
 const CHECKPOINTS: [&str; 2] = ["checkpoint.0", "checkpoint.1"];
 
 /// Replaces a file of the root folder: afterwards the new one is durable; after a crash it is the old or the new.
@@ -155,7 +157,7 @@ fn without_checkpoint(
             logs: Vec::new(),
         },
         clean: false,
-        loss: Some(why.to_string()),
+        loss: Some(damage_alone(why)),
     }))
 }
 
@@ -170,6 +172,32 @@ fn is_new(disk: &dyn Disk) -> Result<bool, DiskError> {
         .iter()
         .any(|entry| entry.is_dir && TopicId::parse(&entry.name).is_some());
     Ok(!any_log && !Wal::was_used(disk)?)
+}
+
+/// Something in a new folder that isn't ours: whoever named it may have meant another. An interrupted first start leaves
+/// only what is known here, and a file system its own.
+fn foreign(disk: &dyn Disk) -> Result<Option<String>, DiskError> {
+    let entries = disk.list("").map_err(failed("list", ""))?;
+    let ours = |name: &str| {
+        let known = [
+            LOCK,
+            FORMAT_FILE,
+            CLEAN,
+            loss::ACCEPT,
+            loss::DAMAGED,
+            loss::LOST,
+            RESERVE,
+            "wal",
+            "lost+found",
+        ];
+        known.contains(&name)
+            || CHECKPOINTS.contains(&name)
+            || name.starts_with('.')
+            || name.ends_with(".tmp")
+            || TopicId::parse(name).is_some()
+    };
+    let mut names = entries.into_iter().map(|entry| entry.name);
+    Ok(names.find(|name| !ours(name)))
 }
 
 /// The first start. The file `format` comes last: where it is, the others must be.
@@ -224,23 +252,22 @@ fn open_wal(
     };
     let settings = wal_settings(settings);
     match Wal::open(disk, settings.clone(), start) {
-        Err(error) if accept && is_damage(&error) => {
+        Err(error) if accept && error.is_damage() => {
+            let unread = loss::rebuild(disk, settings.clone(), &start, &found.checkpoint)?;
             let earlier = found.loss.take();
-            let both = earlier.into_iter().chain([error.to_string()]);
-            found.loss = Some(both.collect::<Vec<_>>().join("; "));
-            loss::rebuild(disk, settings.clone(), &start, &found.checkpoint)?;
+            let all = earlier.into_iter().chain([damage_alone(&error), unread]);
+            found.loss = Some(all.collect::<Vec<_>>().join("; "));
             Wal::open(disk, settings, start)
         }
         other => other,
     }
 }
 
-fn is_damage(error: &OpenError) -> bool {
+/// What is wrong, without what to do about it: that has been done.
+fn damage_alone(error: &OpenError) -> String {
     match error {
-        OpenError::Damaged { .. } => true,
-        // A bad sector.
-        OpenError::Disk(error) => error.action == "read",
-        OpenError::InUse | OpenError::Newer { .. } => false,
+        OpenError::Damaged { path, reason, .. } => format!("{path} is damaged: {reason}"),
+        other => other.to_string(),
     }
 }
 
@@ -248,6 +275,14 @@ pub(super) fn open(
     disk: Arc<dyn Disk>,
     settings: VolumeSettings,
 ) -> Result<Arc<Volume>, OpenError> {
+    // Before anything is made in it.
+    let made = |path| disk.open(path, OpenMode::Read).is_ok();
+    if !made(FORMAT_FILE)
+        && !CHECKPOINTS.into_iter().any(made)
+        && let Some(found) = foreign(&*disk)?
+    {
+        return Err(OpenError::Foreign { found });
+    }
     let lock = disk.lock(LOCK).map_err(|e| match e.kind() {
         io::ErrorKind::WouldBlock => OpenError::InUse,
         _ => failed("lock", LOCK)(e).into(),
@@ -278,6 +313,7 @@ pub(super) fn open(
         settings,
         id: found.id,
         loss,
+        lost: Mutex::default(),
         disk: files.clone(),
         files,
         wal,

@@ -72,6 +72,9 @@ pub(crate) const REMEDY: &str = "restore the data folder from a backup, or empty
                                  partitions from the other replicas; to go on with what can be read, and lose the rest, \
                                  put an empty file named accept-loss into the folder";
 
+/// See [`Wal::salvage`].
+pub(crate) type Salvaged = (Recovered, WalPlace, Vec<Range<Lsn>>);
+
 impl Wal {
     /// Makes the log of a new volume; what an earlier attempt left is overwritten.
     pub(crate) fn create(
@@ -138,18 +141,16 @@ impl Wal {
     pub(crate) fn volume_of(disk: &dyn Disk) -> Result<Option<u128>, DiskError> {
         scan::volume_of(&existing(disk)?)
     }
-    /// What can be read of a damaged log, and the place and segment after which a new one must go on.
-    pub(crate) fn salvage(
-        disk: &dyn Disk,
-        start: &WalStart,
-    ) -> Result<(Recovered, WalPlace), DiskError> {
+    /// What can be read of a damaged log, the place and segment after which a new one must go on, and places of which nothing can
+    /// be read.
+    pub(crate) fn salvage(disk: &dyn Disk, start: &WalStart) -> Result<Salvaged, DiskError> {
         let left = scan::salvage(&existing(disk)?, start)?;
         let place = WalPlace {
             durable: left.beyond,
             segment: left.last_number,
             previous: 0,
         };
-        Ok((Recovered::new(&left.entries), place))
+        Ok((Recovered::new(&left.entries), place, left.lost))
     }
     /// Makes a log that goes on at `place`, with nothing in it but what `recovered` says.
     pub(crate) fn rebuild(

@@ -1,6 +1,7 @@
 //! Reading the log at start: where it begins, where it ends, and whether what is missing can be a torn write.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -150,9 +151,10 @@ pub(super) fn salvage(
         files,
         volume: start.volume,
     };
-    let mut groups: BTreeMap<Lsn, Vec<(Lsn, Logged)>> = BTreeMap::new();
+    let mut groups: BTreeMap<Lsn, (Lsn, Vec<(Lsn, Logged)>)> = BTreeMap::new();
     let mut left = Salvage {
         entries: Vec::new(),
+        lost: Vec::new(),
         beyond: start.released,
         last_number: start.place.segment,
     };
@@ -172,11 +174,24 @@ pub(super) fn salvage(
             if let Some(group) = files.group(&bytes, header.segment, offset)
                 && !group.entries.is_empty()
             {
-                groups.insert(header.lsn, group.entries);
+                groups.insert(header.lsn, (header.end(), group.entries));
             }
         }
     }
-    left.entries = groups.into_values().flatten().collect();
+    let mut at = released;
+    for (lsn, (end, _)) in &groups {
+        if *lsn > at {
+            left.lost.push(at..*lsn);
+        }
+        at = at.max(*end);
+    }
+    if left.beyond > at {
+        left.lost.push(at..left.beyond);
+    }
+    left.entries = groups
+        .into_values()
+        .flat_map(|(_, entries)| entries)
+        .collect();
     left.entries.retain(|(end, _)| *end > released);
     left.beyond = left.beyond.max(released).max(start.beyond);
     Ok(left)
@@ -186,6 +201,8 @@ pub(super) fn salvage(
 #[derive(Debug)]
 pub(super) struct Salvage {
     pub(super) entries: Vec<(Lsn, Logged)>,
+    /// Places of which nothing can be read; some may never have been written.
+    pub(super) lost: Vec<Range<Lsn>>,
     /// No place before it may be used again.
     pub(super) beyond: Lsn,
     pub(super) last_number: u64,

@@ -61,15 +61,18 @@ impl Node {
         };
         let mut groups = Vec::new();
         let mut missing = None;
-        if shards.shards.iter().any(Option::is_none) {
-            missing = Some(ErrorCode::COORDINATOR_NOT_AVAILABLE);
-        }
+        // Groups that can't be served because of damage don't hide the others, as in Kafka; the host was told of them.
         for shard in shards.open() {
-            let looked = shard.state.lock().ready().map(|g| g.groups());
+            let (looked, failed) = {
+                let state = shard.state.lock();
+                (state.ready().map(|g| g.groups()), state.failed.is_some())
+            };
             match looked {
                 Ok(some) => groups.extend(some),
                 Err(error) => {
-                    missing = Some(error);
+                    if !failed {
+                        missing = Some(error);
+                    }
                     self.load_shard(shard, now);
                 }
             }

@@ -40,7 +40,7 @@ struct ShardLoad<C: Coordinator> {
 struct ShardLoaded<C: Coordinator> {
     shard: Arc<Shard<C>>,
     life: u64,
-    machine: Option<Box<C>>,
+    machine: Result<Box<C>, ReplayError>,
 }
 
 impl<C: Coordinator> LoadJob for ShardLoad<C> {
@@ -70,7 +70,7 @@ impl<C: Coordinator> LoadJob for ShardLoad<C> {
             shard,
             life,
             // A part of the records isn't "there is nothing": without all of them there is no shard.
-            machine: result.is_ok().then_some(machine),
+            machine: result.map(|()| machine),
         })
     }
 }
@@ -78,12 +78,17 @@ impl<C: Coordinator> LoadJob for ShardLoad<C> {
 impl<C: Coordinator> LoadDone for ShardLoaded<C> {
     fn done(self: Box<Self>, node: &Node, now: Now) {
         match self.machine {
-            Some(machine) => {
+            Ok(machine) => {
                 node.shard_is_ready(&self.shard, self.life, machine, now);
                 // Bounded partitions that are full may have waited to know all commits.
                 node.make_room_everywhere(now);
             }
-            None => node.shard_load_failed(&self.shard, self.life, now),
+            Err(error) => {
+                if let ReplayError::Read(error) = &error {
+                    node.read_failed(&self.shard.partition, error);
+                }
+                node.shard_load_failed(&self.shard, self.life, &error, now);
+            }
         }
     }
 }

@@ -167,7 +167,7 @@ impl Node {
                 .iter()
                 .map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned())))
                 .collect(),
-            id: TopicId(self.entropy.next_u128().to_be_bytes()),
+            id: self.new_topic_id(),
             internal: true,
             ..NewTopic::default()
         };

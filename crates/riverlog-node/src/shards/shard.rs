@@ -14,10 +14,12 @@ use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
 use riverlog_wire::{ErrorCode, Offset, Sequence};
 
+use super::load::ReplayError;
 use super::{Coordinator, DecisionOf};
 use crate::append::Ack;
 use crate::command::{AppendFailure, CommittedAnswer, Reply};
 use crate::node::Node;
+use crate::notice::Notice;
 use crate::partition::{Owed, Partition};
 
 /// Decisions that time may bring at one moment; a shard that wants more gets them at the next tick.
@@ -44,6 +46,8 @@ pub(crate) struct ShardState<C: Coordinator> {
     pub(crate) stage: Stage<C>,
     /// Counts the lives of this shard, so that a load of an earlier one is recognised.
     pub(crate) life: u64,
+    /// Why the last load failed, until one doesn't.
+    pub(crate) failed: Option<String>,
     /// Everything before it is durable.
     pub(crate) durable: Offset,
     /// Commands that have no answer yet.
@@ -114,6 +118,7 @@ impl<C: Coordinator> Shard<C> {
             state: Mutex::new(ShardState {
                 stage: Stage::Cold(None),
                 life: 0,
+                failed: None,
                 durable,
                 open: BTreeMap::new(),
                 held: BTreeMap::new(),
@@ -135,6 +140,8 @@ impl<C: Coordinator> ShardState<C> {
     pub(crate) fn ready(&self) -> Result<&C, ErrorCode> {
         match &self.stage {
             Stage::Ready(machine) => Ok(machine),
+            // Also while it is tried again: a client that is told to wait for a load would wait for ever.
+            _ if self.failed.is_some() => Err(ErrorCode::COORDINATOR_NOT_AVAILABLE),
             Stage::Cold(Some(_)) => Err(ErrorCode::COORDINATOR_NOT_AVAILABLE),
             Stage::Cold(None) | Stage::Loading => Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
         }
@@ -607,6 +614,12 @@ impl Node {
             if state.life != life {
                 return;
             }
+            if state.failed.take().is_some() {
+                self.host.notice(Notice::CoordinatorAvailable {
+                    topic: C::TOPIC,
+                    partition: shard.index(),
+                });
+            }
             machine.loaded(now);
             state.durable = state.durable.max(durable);
             let decision = machine.decide_topics_changed(&self.image.load(), now);
@@ -622,6 +635,7 @@ impl Node {
         &self,
         shard: &Arc<Shard<C>>,
         life: u64,
+        error: &ReplayError,
         now: Now,
     ) {
         self.metrics
@@ -631,6 +645,13 @@ impl Node {
         let mut state = shard.state.lock();
         if state.life == life {
             state.stage = Stage::Cold(Some(at));
+            if state.failed.replace(error.to_string()).is_none() {
+                self.host.notice(Notice::CoordinatorUnavailable {
+                    topic: C::TOPIC,
+                    partition: shard.index(),
+                    reason: error.to_string(),
+                });
+            }
             self.arm_shard(shard, at, &mut state);
         }
     }

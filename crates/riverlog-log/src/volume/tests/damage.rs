@@ -249,8 +249,17 @@ fn whoever_accepts_the_loss_keeps_what_can_be_read_of_the_write_ahead_log() {
         let attempt = disk.crash_with(1, Survivors::Everything);
         attempt.fail_after(changes);
         if let Ok(volume) = Volume::open(Arc::new(attempt.clone()), settings()) {
-            let told = volume.accepted_loss();
-            assert!(told.is_some_and(|loss| loss.contains("wal/")), "{told:?}");
+            let told = volume.accepted_loss().unwrap_or_default();
+            assert!(told.contains("wal/"), "{told}");
+            // The entry of log 2, head and batch, between those of logs 1 and 3.
+            let WalEntry::Append { batches, .. } = append(2, 0) else {
+                panic!("not an append");
+            };
+            let bytes = 44 + batches.len();
+            assert!(
+                told.contains(&format!(" {bytes} bytes can't be read")),
+                "{told}"
+            );
             whole = true;
         }
         for seed in 0..6 {
@@ -315,4 +324,24 @@ fn without_any_checkpoint_the_segments_are_all_there_is() {
         let volume = open(&disk.crash_with(1, Survivors::Nothing));
         assert_eq!(volume.accepted_loss(), None);
     }
+}
+
+#[test]
+fn a_folder_with_something_else_in_it_is_refused_and_left_alone() {
+    let disk = CrashDisk::new(1);
+    put(&disk, "meta.properties", b"cluster.id=x\n");
+    match Volume::open(Arc::new(disk.clone()), settings()) {
+        Err(OpenError::Foreign { found }) => assert_eq!(found, "meta.properties"),
+        other => panic!("{other:?}"),
+    }
+    let names: Vec<String> = disk.list("").unwrap().into_iter().map(|e| e.name).collect();
+    assert_eq!(names, ["meta.properties"]);
+    // What systems and tools leave in a new folder doesn't matter.
+    let disk = CrashDisk::new(1);
+    put(&disk, ".gitkeep", b"");
+    disk.create_dir_all("lost+found").unwrap();
+    drop(open(&disk));
+    // And what lies in a folder of ours later on doesn't either.
+    put(&disk, "notes.txt", b"mine");
+    drop(open(&disk));
 }

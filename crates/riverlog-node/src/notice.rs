@@ -1,0 +1,288 @@
+//! What an operator should know and no client may be there to be told: the node hands it to its host once.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use riverlog_core::groups::GroupShard;
+use riverlog_core::transactions::TransactionShard;
+use riverlog_log::{DiskError, LogKey, ReadError};
+use riverlog_wire::{Offset, TopicId};
+
+use crate::node::Node;
+use crate::partition::Partition;
+use crate::shards::{Coordinator, Shard};
+
+/// Damaged ranges that are remembered; more are told and counted only.
+const REMEMBERED: usize = 1_000;
+
+/// Something that happened to the node, told when it happens and not again while it lasts.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Notice {
+    /// The data folder was damaged, and opened all the same because its operator had accepted the loss.
+    LossAccepted {
+        /// Which files, and what is wrong with them.
+        reason: String,
+        /// Partitions of which records are known to be gone.
+        lost: Vec<LostRange>,
+    },
+    /// Records can't be read: the bytes on the disk are not what was written.
+    Damaged(Damage),
+    /// A read failed, and may work the next time.
+    ReadFailed {
+        /// Topic's name.
+        topic: String,
+        /// Its partition.
+        partition: i32,
+        /// The disk's words.
+        error: DiskError,
+    },
+    /// The log of a partition can't be opened; it is tried again.
+    NotOpened {
+        /// Topic's name.
+        topic: String,
+        /// Its partition.
+        partition: i32,
+        /// Why.
+        reason: String,
+    },
+    /// A log that could not be opened is open now.
+    Opened {
+        /// Topic's name.
+        topic: String,
+        /// Its partition.
+        partition: i32,
+    },
+    /// What one partition of an internal topic keeps (groups, say) can't be served; it is tried again.
+    CoordinatorUnavailable {
+        /// The topic.
+        topic: &'static str,
+        /// The partition.
+        partition: i32,
+        /// Why.
+        reason: String,
+    },
+    /// It is served again.
+    CoordinatorAvailable {
+        /// The topic.
+        topic: &'static str,
+        /// The partition.
+        partition: i32,
+    },
+    /// A partition can't be compacted, and is set aside; all others are.
+    NotCompacted {
+        /// Topic's name.
+        topic: String,
+        /// Its partition.
+        partition: i32,
+        /// Why.
+        reason: String,
+    },
+    /// The disk has no room: appends are refused until it has.
+    DiskFull,
+    /// Appends are taken again.
+    DiskHasRoom,
+    /// A sync failed: nothing becomes durable any more until a restart.
+    DiskFailed {
+        /// The disk's words.
+        error: DiskError,
+    },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::LossAccepted { reason, lost } => write!(
+                f,
+                "acknowledged records may be lost: {reason}; {} partitions are known to have lost some",
+                lost.len()
+            ),
+            Notice::Damaged(damage) => write!(
+                f,
+                "{}-{} is damaged: offsets {}..{} can't be read ({} in {})",
+                damage.topic, damage.partition, damage.from, damage.to, damage.reason, damage.path
+            ),
+            Notice::ReadFailed {
+                topic,
+                partition,
+                error,
+            } => write!(f, "a read of {topic}-{partition} failed: {error}"),
+            Notice::NotOpened {
+                topic,
+                partition,
+                reason,
+            } => write!(f, "{topic}-{partition} can't be opened: {reason}"),
+            Notice::Opened { topic, partition } => {
+                write!(f, "{topic}-{partition} is open again")
+            }
+            Notice::CoordinatorUnavailable {
+                topic,
+                partition,
+                reason,
+            } => write!(
+                f,
+                "what {topic}-{partition} keeps can't be served: {reason}"
+            ),
+            Notice::CoordinatorAvailable { topic, partition } => {
+                write!(f, "what {topic}-{partition} keeps is served again")
+            }
+            Notice::NotCompacted {
+                topic,
+                partition,
+                reason,
+            } => write!(
+                f,
+                "{topic}-{partition} is not compacted any more, all others are: {reason}; repair it, then restart or change a setting of the topic"
+            ),
+            Notice::DiskFull => {
+                f.write_str("the disk is full: records are refused until there is room")
+            }
+            Notice::DiskHasRoom => f.write_str("the disk has room again: records are taken"),
+            Notice::DiskFailed { error } => write!(
+                f,
+                "the disk failed: {error}; nothing can be written until a restart"
+            ),
+        }
+    }
+}
+
+/// A range of a partition that can't be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Topic's name.
+    pub topic: String,
+    /// Topic's id.
+    pub topic_id: TopicId,
+    /// Its partition.
+    pub partition: i32,
+    /// The file, within the data folder.
+    pub path: String,
+    /// The first offset that can't be read.
+    pub from: Offset,
+    /// The first offset behind it that can.
+    pub to: Offset,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// Records that are gone for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostRange {
+    /// Topic's name.
+    pub topic: String,
+    /// Its partition.
+    pub partition: i32,
+    /// The first that is gone.
+    pub from: Offset,
+    /// The first after it that isn't.
+    pub to: Offset,
+}
+
+/// What was found damaged in this process's life, by place.
+#[derive(Debug, Default)]
+pub(crate) struct Damages(Mutex<BTreeMap<(LogKey, Offset), Damage>>);
+
+impl Node {
+    /// Tells of a read that failed. Which of its callers asked matters to nobody, so each damage is told once.
+    pub(crate) fn read_failed(&self, partition: &Arc<Partition>, error: &ReadError) {
+        let (topic, index) = (partition.topic.name.clone(), partition.key.partition.0);
+        match error {
+            ReadError::OffsetOutOfRange { .. } => {}
+            ReadError::Disk(error) => {
+                self.metrics.read_failures.fetch_add(1, Ordering::Relaxed);
+                self.host.notice(Notice::ReadFailed {
+                    topic,
+                    partition: index,
+                    error: error.clone(),
+                });
+            }
+            ReadError::Damaged {
+                path,
+                from,
+                to,
+                reason,
+            } => {
+                let damage = Damage {
+                    topic,
+                    topic_id: partition.key.topic,
+                    partition: index,
+                    path: path.clone(),
+                    from: *from,
+                    to: *to,
+                    reason: reason.clone(),
+                };
+                {
+                    let mut known = self.damages.0.lock();
+                    let at = (partition.key, *from);
+                    if known.contains_key(&at) {
+                        return;
+                    }
+                    if known.len() < REMEMBERED {
+                        known.insert(at, damage.clone());
+                    }
+                }
+                self.metrics.damage_found.fetch_add(1, Ordering::Relaxed);
+                self.host.notice(Notice::Damaged(damage));
+            }
+        }
+    }
+
+    /// Damaged ranges that were found since the start and could still be asked for, in order of topic id, partition and offset;
+    /// at most 1,000. What was deleted since isn't damaged any more.
+    pub fn damages(&self) -> Vec<Damage> {
+        let mut known = self.damages.0.lock();
+        known.retain(|(key, _), damage| {
+            self.by_key(*key).is_some_and(|partition| {
+                let state = partition.state.lock();
+                let start = state.log.as_ref().map(|log| log.log_start_offset());
+                start.is_some_and(|start| damage.to > start)
+            })
+        });
+        known.values().cloned().collect()
+    }
+
+    /// Partitions of internal topics whose groups (or what else they keep) can't be served, and why: topic, partition, reason; in
+    /// order.
+    pub fn unavailable_coordinators(&self) -> Vec<(&'static str, i32, String)> {
+        let mut all = self.unavailable::<GroupShard>();
+        all.extend(self.unavailable::<TransactionShard>());
+        all
+    }
+
+    fn unavailable<C: Coordinator>(&self) -> Vec<(&'static str, i32, String)> {
+        let Some(shards) = C::shards(self).load_full() else {
+            return Vec::new();
+        };
+        let reason = |shard: &Option<Arc<Shard<C>>>| match shard {
+            None => Some("its log can't be opened".to_owned()),
+            Some(shard) => shard.state.lock().failed.clone(),
+        };
+        let each = (0..).zip(&shards.shards);
+        each.filter_map(|(index, shard)| Some((C::TOPIC, index, reason(shard)?)))
+            .collect()
+    }
+
+    /// Tells what is gone since somebody accepted the loss.
+    pub(crate) fn tell_accepted_loss(&self) {
+        let Some(reason) = self.volume.accepted_loss() else {
+            return;
+        };
+        let lost = self.volume.lost_records().into_iter();
+        let lost = lost.map(|(key, range)| {
+            let name = |partition: Arc<Partition>| partition.topic.name.clone();
+            LostRange {
+                topic: self.by_key(key).map_or_else(|| key.topic.to_string(), name),
+                partition: key.partition.0,
+                from: range.start,
+                to: range.end,
+            }
+        });
+        self.host.notice(Notice::LossAccepted {
+            reason: reason.to_owned(),
+            lost: lost.collect(),
+        });
+    }
+}
