@@ -117,6 +117,10 @@ impl Failure {
         failure.code = Some(code);
         failure
     }
+    /// Whether the same may work in a moment: a broker is away or slow.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self.exit, Exit::Unreachable | Exit::Timeout)
+    }
     /// A failed write of results: a closed pipe is a clean end.
     pub(crate) fn stdout(error: &std::io::Error) -> Failure {
         if error.kind() == std::io::ErrorKind::BrokenPipe {

@@ -87,6 +87,7 @@ fn mistakes_are_explained() {
         ("$DATA", data.to_str().unwrap().to_owned()),
         ("$DIR", folder.path().to_str().unwrap().to_owned()),
     ];
+    let large = format!("small\n{}\n", "x".repeat(1_100_000));
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes.golden");
     let text = std::fs::read_to_string(&golden).unwrap();
     let mut got = String::new();
@@ -100,6 +101,7 @@ fn mistakes_are_explained() {
         };
         cases += 1;
         let (command_line, input) = command.split_once(" <<< ").unwrap_or((command, ""));
+        let input = input.replace("$LARGE", &large);
         let mut args = words(command_line.strip_prefix("riverlog").unwrap());
         for arg in &mut args {
             for (name, value) in &places {
@@ -110,7 +112,7 @@ fn mistakes_are_explained() {
             args.splice(..0, ["-b".to_owned(), server.kafka.clone()]);
         }
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let output = run_with(&args, input);
+        let output = run_with(&args, &input);
         let mut said = String::from_utf8_lossy(&output.stderr).into_owned();
         if args.contains(&"connect") || args.contains(&"check") {
             said = format!("{}{said}", String::from_utf8_lossy(&output.stdout));

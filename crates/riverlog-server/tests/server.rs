@@ -6,21 +6,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use common::{Server, eventually, riverlog, run_with, signal, wait};
+use riverlog_wire::messages::DescribeLogDirsRequest;
 
-fn http(at: &str, path: &str, host: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(at).unwrap();
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    let body = answer.split_once("\r\n\r\n").unwrap().1.to_owned();
-    (status, body)
-}
+use common::{Server, ask, eventually, http, riverlog, run_with, signal, wait};
 
 #[test]
 fn records_survive_a_stop_and_a_kill() {
@@ -211,6 +199,18 @@ fn advertised_addresses_are_what_clients_are_told() {
     let (_, log) = server.stop();
     let bound = log.lines().find(|l| l.contains("Kafka at")).unwrap();
     assert!(bound.contains("\"bound\":\"127.0.0.1:"), "{bound}");
+}
+
+#[test]
+fn the_size_of_the_disk_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let request = DescribeLogDirsRequest::default();
+    let described = ask(&server.kafka, 4, &request);
+    let folder = &described.results[0];
+    assert!(folder.usable_bytes > 0, "{folder:?}");
+    assert!(folder.total_bytes >= folder.usable_bytes, "{folder:?}");
+    assert_eq!(server.stop().0, Some(0));
 }
 
 #[test]

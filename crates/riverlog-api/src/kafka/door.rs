@@ -15,6 +15,9 @@ use super::metadata_cache::MetadataCache;
 pub struct KafkaSettings {
     /// Name of the listener, which chooses the addresses that clients are told.
     pub listener: String,
+    /// What clients are told of this node in place of what it has registered; `None`: that. For a port that is opened
+    /// later.
+    pub advertised: Option<(String, u16)>,
     /// `socket.request.max.bytes`.
     pub max_frame_bytes: usize,
     /// `auto.create.topics.enable`.
@@ -33,6 +36,7 @@ impl Default for KafkaSettings {
     fn default() -> Self {
         KafkaSettings {
             listener: "PLAINTEXT".to_owned(),
+            advertised: None,
             max_frame_bytes: riverlog_wire::frame::DEFAULT_MAX_FRAME_BYTES,
             auto_create_topics: true,
             max_in_flight: 100,
@@ -80,6 +84,10 @@ impl KafkaDoor {
 
     /// Where clients of this listener reach that node.
     pub(crate) fn address(&self, broker: &BrokerImage) -> Option<(String, u16)> {
+        let this = broker.id == self.node.settings().broker;
+        if let Some(advertised) = self.settings.advertised.as_ref().filter(|_| this) {
+            return Some(advertised.clone());
+        }
         let mut listeners = broker.listeners.iter();
         let (_, host, port) = listeners.find(|(name, ..)| *name == self.settings.listener)?;
         Some((host.clone(), *port))

@@ -229,7 +229,7 @@ pub(super) const BROKER: &[Key] = keys! {
         "Default of the topic key of that name.";
     "max.incremental.fetch.session.cache.slots", Int(0, I), "1000", fixed, used,
         "Incremental fetch sessions kept at once.";
-    "max.request.partition.size.limit", Int(1, I), "2000", fixed, idle,
+    "max.request.partition.size.limit", Int(1, I), "2000", fixed, used,
         "The most partitions in one answer to DescribeTopicPartitions.";
     "message.max.bytes", Int(0, I), "1048588", live, used,
         "Default of the topic key max.message.bytes.";
@@ -289,6 +289,8 @@ pub(super) const BROKER: &[Key] = keys! {
         "Memory for reads of old data; beyond it they wait.";
     "riverlog.durability", DURABILITY, "sync", live, used,
         "Default of the topic key of that name.";
+    "riverlog.http.address", String, "127.0.0.1:8082", fixed, used,
+        "Where HTTP (health, metrics) is served: host:port, or none.";
     "riverlog.max.bytes", Long(-1, L), "-1", live, used,
         "Default of the topic key of that name.";
     "riverlog.max.records", Long(-1, L), "-1", live, used,
@@ -297,6 +299,8 @@ pub(super) const BROKER: &[Key] = keys! {
         "Files of the data folder that may be open at once.";
     "riverlog.parked.max", Int(1, I), "100000", fixed, used,
         "Fetches and other requests that may wait for data or copies at once.";
+    "riverlog.receive.memory.bytes", Long(1_048_576, L), "268435456", fixed, used,
+        "Memory for requests that have not come in whole; beyond it connections wait.";
     "riverlog.retention.records", Long(-1, L), "-1", live, used,
         "Default of the topic key of that name.";
     "riverlog.tail.cache.bytes", Long(0, L), "67108864", fixed, used,

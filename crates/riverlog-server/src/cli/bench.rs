@@ -32,6 +32,7 @@ pub(crate) enum Bench {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ProduceLoad {
+    /// Topic to write to; made when it is missing
     topic: String,
     /// Records in all
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
@@ -58,6 +59,7 @@ pub(crate) struct ProduceLoad {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConsumeLoad {
+    /// Topic to read
     topic: String,
     /// Bytes of an answer
     #[arg(long, default_value = "12MiB", value_parser = values::size, value_name = "BYTES")]
@@ -66,6 +68,7 @@ pub(crate) struct ConsumeLoad {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct EndToEnd {
+    /// Topic to write to and read from
     topic: String,
     /// Records in all
     #[arg(long, default_value_t = 10_000, value_name = "N")]
@@ -151,6 +154,7 @@ impl ProduceLoad {
             acks,
             idempotent: false,
             delivery: context.timeout,
+            stop: || false,
         };
         let producer = Producer::new(&mut client, &self.topic, settings)?;
         let (batch, records) = self.batch();
@@ -175,6 +179,7 @@ impl ProduceLoad {
                 partition,
                 bytes: batch.clone(),
                 records,
+                origin: String::new(),
             };
             let request = producer.request(client.timeout_ms(), &[one]);
             let handle = client.node(leader)?.send(&request)?;
@@ -401,6 +406,7 @@ impl EndToEnd {
             acks: -1,
             idempotent: true,
             delivery: patience,
+            stop: || false,
         };
         let mut producer = Producer::new(&mut client, &self.topic, acks)?;
         let mut builders: BTreeMap<i32, BatchBuilder> = BTreeMap::new();
@@ -451,6 +457,7 @@ impl EndToEnd {
                         partition,
                         bytes,
                         records,
+                        origin: String::new(),
                     })
                 })
                 .collect();

@@ -9,11 +9,12 @@ use riverlog_wire::messages::describe_configs_request::DescribeConfigsResource;
 use riverlog_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
 };
-use riverlog_wire::messages::{DescribeConfigsRequest, IncrementalAlterConfigsRequest};
+use riverlog_wire::messages::{DescribeConfigsRequest, IncrementalAlterConfigsRequest, Request};
 use serde_json::{Value, json};
 
 use super::output::Table;
 use super::{Context, values};
+use crate::client::Client;
 use crate::config::{Inputs, Listeners, load};
 use crate::failure::{Exit, Failure, nearest};
 use crate::serve::config_failure;
@@ -47,6 +48,7 @@ pub(crate) struct Get {
 pub(crate) struct Set {
     /// topic:NAME, broker:ID, group:NAME or cluster
     resource: String,
+    /// What to set
     #[arg(value_parser = values::pair, value_name = "KEY=VALUE")]
     set: Vec<(String, String)>,
     /// Give a key its default again; may be repeated
@@ -172,6 +174,28 @@ fn source(number: i8) -> &'static str {
     }
 }
 
+/// Asks the broker that a resource is about, any broker about others: the values of one broker are that broker's.
+fn ask_owner<R: Request>(
+    client: &mut Client,
+    of: &Resource,
+    request: &R,
+) -> Result<R::Response, Failure> {
+    let Ok(id) = of.name.parse::<i32>() else {
+        return client.ask(request);
+    };
+    if of.kind != 4 {
+        return client.ask(request);
+    }
+    let known = client.metadata(Some(&[]), false)?.brokers;
+    if !known.iter().any(|b| b.node_id == id) {
+        return Err(
+            Failure::new(Exit::NotFound, format!("there is no broker {id}"))
+                .hint("`riverlog cluster brokers` lists them"),
+        );
+    }
+    client.ask_node(id, request)
+}
+
 /// Prints a resource's values.
 pub(super) fn show(
     context: &Context,
@@ -197,7 +221,8 @@ pub(super) fn show(
         "config.get",
         &["key", "value", "source", "+read_only", "+synonyms"],
     );
-    for result in client.ask(&request)?.results {
+    let response = ask_owner(&mut client, of, &request)?;
+    for result in response.results {
         if result.error_code != ErrorCode::NONE {
             return Err(Failure::kafka(
                 format!("the configuration of {} can't be shown", of.words()),
@@ -297,14 +322,7 @@ pub(super) fn change(
         }],
         validate_only: dry_run,
     };
-    // The values of one broker are that broker's to take.
-    let response = match of.name.parse::<i32>() {
-        Ok(id) if of.kind == 4 => {
-            client.metadata(Some(&[]), false)?;
-            client.ask_node(id, &request)?
-        }
-        _ => client.ask(&request)?,
-    };
+    let response = ask_owner(&mut client, of, &request)?;
     for result in response.responses {
         if result.error_code != ErrorCode::NONE {
             return Err(Failure::kafka(

@@ -14,7 +14,7 @@ use riverlog_wire::messages::offset_fetch_request::{
 use super::format::{Format, Placed, harmless, to_json};
 use super::output::Output;
 use super::topic::{bounds, resolve};
-use super::values::{Position, time_text};
+use super::values::{self, Position, time_text};
 use super::{Context, interrupt};
 use crate::client::{Client, Fetched, Fetcher, Member, MemberState};
 use crate::failure::{Exit, Failure};
@@ -27,6 +27,7 @@ const COMMIT: Duration = Duration::from_secs(1);
 /// Reads records.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Consume {
+    /// Topics to read
     #[arg(required = true, value_name = "TOPIC")]
     topics: Vec<String>,
     /// Where to begin: start, end, an offset, -N, a time, how long ago (10m), committed
@@ -59,11 +60,15 @@ pub(crate) struct Consume {
     /// Hide records of open and aborted transactions
     #[arg(long)]
     read_committed: bool,
+    /// How long to try again when the broker goes away
+    #[arg(long, default_value = "120s", value_parser = values::duration, value_name = "TIME")]
+    reconnect: Duration,
 }
 
 /// Reads new records, one line each.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Tail {
+    /// Topics to read
     #[arg(required = true, value_name = "TOPIC")]
     topics: Vec<String>,
     /// Where to begin
@@ -80,6 +85,9 @@ pub(crate) struct Tail {
     /// Records whose value matches this regular expression
     #[arg(long, value_name = "REGEX")]
     grep: Option<String>,
+    /// How long to try again when the broker goes away
+    #[arg(long, default_value = "120s", value_parser = values::duration, value_name = "TIME")]
+    reconnect: Duration,
 }
 
 impl Tail {
@@ -96,6 +104,7 @@ impl Tail {
             key: None,
             format: None,
             read_committed: false,
+            reconnect: self.reconnect,
         };
         let style = match context.output {
             Some(Output::Json | Output::Ndjson) => Style::Json,
@@ -264,10 +273,18 @@ impl Reading<'_> {
             if interrupt::asked() {
                 return Err(Failure::silent(Exit::Interrupted));
             }
-            let fetched = self.fetcher.poll(client, WAIT)?;
+            let fetched = self.poll(client)?;
             self.write_all(fetched)?;
         }
         Ok(())
+    }
+
+    /// Reads; when the broker goes away, waits for it and reads on from the same place.
+    fn poll(&mut self, client: &mut Client) -> Result<Vec<Fetched>, Failure> {
+        let fetcher = &mut self.fetcher;
+        client.insist(self.plan.reconnect, interrupt::asked, |client| {
+            fetcher.poll(client, WAIT)
+        })
     }
 
     /// Notes where each partition ends; one that is at its end already is read no more.
@@ -315,37 +332,52 @@ impl Reading<'_> {
             client.topic(name, false)?;
         }
         loop {
-            let assignment = member.join(client)?;
-            self.fetcher.clear();
-            self.ends.clear();
-            for (name, partitions) in &assignment {
-                let committed = committed(client, group, name, partitions)?;
-                let topic = client.topic(name, false)?;
-                let fallback = match self.from {
-                    Position::Committed => Position::Start,
-                    other => other,
-                };
-                let starts = resolve(client, name, &topic, fallback)?;
-                let mut at = BTreeMap::new();
-                for p in topic
-                    .partitions
-                    .iter()
-                    .filter(|p| partitions.contains(&p.partition_index))
-                {
-                    let index = p.partition_index;
-                    let start = match committed.get(&index) {
-                        Some(offset) => *offset,
-                        None => starts.get(&index).copied().unwrap_or_default(),
-                    };
-                    at.insert(index, start);
-                    self.fetcher.add(name, index, p.leader_id, start);
-                }
-                self.find_ends(client, name, |p, _| at.get(&p).copied())?;
-            }
+            client.insist(self.plan.reconnect, interrupt::asked, |client| {
+                self.take_assignment(client, member, group)
+            })?;
             if !self.run_assignment(client, member)? {
                 return Ok(());
             }
         }
+    }
+
+    /// Joins, and goes to where the group stands in what it gets.
+    fn take_assignment(
+        &mut self,
+        client: &mut Client,
+        member: &mut Member,
+        group: &str,
+    ) -> Result<(), Failure> {
+        let assignment = member.join(client, interrupt::asked)?;
+        self.fetcher.clear();
+        self.ends.clear();
+        // What was read by an earlier assignment and couldn't be committed is read again, by whoever has it now.
+        self.done.clear();
+        for (name, partitions) in &assignment {
+            let committed = committed(client, group, name, partitions)?;
+            let topic = client.topic(name, false)?;
+            let fallback = match self.from {
+                Position::Committed => Position::Start,
+                other => other,
+            };
+            let starts = resolve(client, name, &topic, fallback)?;
+            let mut at = BTreeMap::new();
+            for p in topic
+                .partitions
+                .iter()
+                .filter(|p| partitions.contains(&p.partition_index))
+            {
+                let index = p.partition_index;
+                let start = match committed.get(&index) {
+                    Some(offset) => *offset,
+                    None => starts.get(&index).copied().unwrap_or_default(),
+                };
+                at.insert(index, start);
+                self.fetcher.add(name, index, p.leader_id, start);
+            }
+            self.find_ends(client, name, |p, _| at.get(&p).copied())?;
+        }
+        Ok(())
     }
 
     /// Reads what was assigned. `true`: the group wants to be joined again.
@@ -356,7 +388,10 @@ impl Reading<'_> {
     ) -> Result<bool, Failure> {
         let mut last_commit = Instant::now();
         loop {
-            let state = member.heartbeat(client)?;
+            // A broker that was away may have taken the member out meanwhile; the answer to the next request tells.
+            let state = client.insist(self.plan.reconnect, interrupt::asked, |client| {
+                member.heartbeat(client)
+            })?;
             let ended = self.left == 0 || (self.bounded() && self.fetcher.is_empty());
             let interrupted = interrupt::asked();
             if ended
@@ -366,7 +401,14 @@ impl Reading<'_> {
             {
                 // What isn't written yet isn't read.
                 self.out.flush().map_err(|e| Failure::stdout(&e))?;
-                let committed = member.commit(client, &std::mem::take(&mut self.done))?;
+                let patience = match interrupted {
+                    true => Duration::ZERO,
+                    false => self.plan.reconnect,
+                };
+                let done = std::mem::take(&mut self.done);
+                let committed = client.insist(patience, interrupt::asked, |client| {
+                    member.commit(client, &done)
+                })?;
                 last_commit = Instant::now();
                 if interrupted {
                     return Err(Failure::silent(Exit::Interrupted));
@@ -382,7 +424,7 @@ impl Reading<'_> {
                 std::thread::sleep(WAIT);
                 continue;
             }
-            let fetched = self.fetcher.poll(client, WAIT)?;
+            let fetched = self.poll(client)?;
             self.write_all(fetched)?;
         }
     }

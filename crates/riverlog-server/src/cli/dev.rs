@@ -131,6 +131,7 @@ fn sample(served: &Served) -> Result<(), Failure> {
         acks: -1,
         idempotent: true,
         delivery: Duration::from_secs(10),
+        stop: || false,
     };
     let mut producer = Producer::new(&mut client, SAMPLE, acks)?;
     let mut batch = BatchBuilder::new(Compression::None);
@@ -152,6 +153,7 @@ fn sample(served: &Served) -> Result<(), Failure> {
                 partition: 0,
                 bytes,
                 records,
+                origin: String::new(),
             }],
         )
         .map(|_| ())

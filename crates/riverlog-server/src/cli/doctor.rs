@@ -1,26 +1,42 @@
 //! `riverlog doctor`.
 
-use clap::Subcommand;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use riverlog_log::Disk;
+use riverlog_log::disk::SystemDisk;
 use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::{ApiKey, MetadataRequest};
 use serde_json::{Value, json};
 
 use super::Context;
 use super::output::Table;
+use super::segment;
 use crate::client::{Link, addresses, place};
 use crate::failure::{Exit, Failure};
+use crate::serve::folder_failure;
 
 /// Finds out what is wrong.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Doctor {
     /// Walk from the bootstrap address to each advertised one, and say which hop fails
     Connect,
+    /// Check the data folder of a stopped broker: format, room, every segment
+    Data(Data),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Data {
+    /// The data folder
+    #[arg(value_name = "DIR", default_value = "./riverlog-data")]
+    data: PathBuf,
 }
 
 impl Doctor {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         match self {
             Doctor::Connect => connect(context),
+            Doctor::Data(data) => data.run(context),
         }
     }
 }
@@ -134,5 +150,95 @@ fn connect(context: &Context) -> Result<(), Failure> {
         // One answering address is enough to work with; the others are findings.
         Some(_) => Err(Failure::silent(Exit::Finding)),
         None => Ok(()),
+    }
+}
+
+/// Less room than this is worth a word: a write-ahead log alone may take it.
+const LITTLE: u64 = 64 << 20;
+
+impl Data {
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let at = self.data.display().to_string();
+        let none = |why: &str| {
+            Failure::new(Exit::NotFound, format!("{at} is no data folder"))
+                .why(why)
+                .hint("give the folder that the broker was started with (--data, log.dirs)")
+        };
+        if !self.data.is_dir() {
+            return Err(none("there is no such folder"));
+        }
+        let format = match std::fs::read(self.data.join("format")) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes)
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
+            Err(_) if !self.data.join("wal").exists() => {
+                return Err(none("it has neither the file format nor a write-ahead log"));
+            }
+            Err(error) => format!("the file format can't be read: {error}"),
+        };
+        let disk =
+            SystemDisk::open(&self.data).map_err(|error| folder_failure(&error, &self.data))?;
+        let _lock = disk.lock("lock").map_err(|error| match error.kind() {
+            std::io::ErrorKind::WouldBlock => {
+                Failure::new(Exit::Conflict, format!("{at} can't be checked"))
+                    .why("a running broker uses it")
+                    .hint("stop it; or ask it what it has found so far: curl http://localhost:8082/readyz?verbose")
+            }
+            _ => folder_failure(&error, &self.data),
+        })?;
+        let mut table = Table::new("doctor.data", &["check", "place", "state", "detail", "try"]);
+        let mut bad = false;
+        let mut row = |check: &str, place: &str, ok: bool, detail: String, remedy: &str| {
+            bad |= !ok;
+            let state = if ok { "ok" } else { "failed" };
+            let remedy = if ok { Value::Null } else { json!(remedy) };
+            table.row(vec![
+                json!(check),
+                json!(place),
+                json!(state),
+                json!(detail),
+                remedy,
+            ]);
+        };
+        let known = format.starts_with("riverlog format ");
+        row(
+            "format",
+            &at,
+            known,
+            format,
+            "start the broker: it takes the id from a checkpoint and writes the file again",
+        );
+        let room = disk
+            .available()
+            .map_err(|error| folder_failure(&error, &self.data))?;
+        row(
+            "room",
+            &at,
+            room >= LITTLE,
+            format!("{} MiB are free", room >> 20),
+            "make room, or lower a retention",
+        );
+        let (mut sound, mut records) = (0, 0);
+        for file in segment::segments(&self.data)? {
+            match segment::check_file(&file) {
+                (_, count, None) => {
+                    sound += 1;
+                    records += count;
+                }
+                (.., Some(finding)) => {
+                    let place = file.display().to_string();
+                    row("segment", &place, false, finding, segment::REMEDY);
+                }
+            }
+        }
+        let words = format!("{sound} segments with {records} records are sound");
+        row("segments", &at, true, words, "");
+        table.print(context.output)?;
+        match bad {
+            true => Err(Failure::silent(Exit::Finding)),
+            false => Ok(()),
+        }
     }
 }

@@ -11,9 +11,9 @@ use crate::failure::{EXITS, Exit, Failure, nearest};
 /// Says what an error code or an exit code means.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Explain {
-    /// A number (3, E3), a name (UNKNOWN_TOPIC_OR_PARTITION) or an exit code (exit4); all when left out
+    /// A number (3, E3), a name (UNKNOWN_TOPIC_OR_PARTITION) or an exit code (exit 4); all when left out
     #[arg(value_name = "CODE", allow_hyphen_values = true)]
-    code: Option<String>,
+    code: Vec<String>,
 }
 
 impl Explain {
@@ -27,14 +27,15 @@ impl Explain {
                 json!(code.message()),
             ]);
         };
-        match &self.code {
-            None => {
+        let asked = self.code.join(" ");
+        match asked.as_str() {
+            "" => {
                 ErrorCode::all().for_each(&mut code);
                 for (exit, meaning) in EXITS {
                     table.row(exit_row(*exit, meaning));
                 }
             }
-            Some(text) => {
+            text => {
                 let lower = text.to_lowercase().replace(['-', ' '], "_");
                 if let Some(number) = lower.strip_prefix("exit") {
                     let number = number.trim_start_matches('_');
@@ -43,7 +44,13 @@ impl Explain {
                         .find(|(exit, _)| (*exit as u8).to_string() == number);
                     match found {
                         Some((exit, meaning)) => table.row(exit_row(*exit, meaning)),
-                        None => return Err(unknown(text)),
+                        None => {
+                            return Err(Failure::new(
+                                Exit::NotFound,
+                                format!("{text:?} is no exit code of riverlog"),
+                            )
+                            .hint("`riverlog explain` lists all codes"));
+                        }
                     }
                 } else if let Ok(number) = text.trim_start_matches(['E', 'e']).parse::<i16>() {
                     let found = ErrorCode::all()

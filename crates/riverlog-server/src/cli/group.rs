@@ -39,12 +39,14 @@ pub(crate) enum Group {
 /// Names of groups.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Names {
+    /// Names of groups
     #[arg(required = true, value_name = "GROUP")]
     groups: Vec<String>,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Lag {
+    /// The group
     #[arg(value_name = "GROUP")]
     group: String,
     /// Exit with 1 when the group is further behind than this in all
@@ -54,6 +56,7 @@ pub(crate) struct Lag {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Reset {
+    /// The group
     #[arg(value_name = "GROUP")]
     group: String,
     /// Topics; all that the group has commits for unless given
@@ -75,6 +78,7 @@ pub(crate) struct Reset {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Delete {
+    /// Groups to delete
     #[arg(required = true, value_name = "GROUP")]
     groups: Vec<String>,
     /// Don't ask

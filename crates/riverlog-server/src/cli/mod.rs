@@ -12,6 +12,7 @@ mod group;
 mod interrupt;
 mod output;
 mod produce;
+mod recover;
 mod segment;
 mod serve;
 mod shell;
@@ -112,6 +113,8 @@ enum Command {
     /// Look into the files of a stopped broker
     #[command(subcommand)]
     Segment(segment::Segment),
+    /// Recover the data folder of a stopped broker, and say what is damaged or lost
+    Recover(recover::Recover),
     /// Measure a broker
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -166,6 +169,7 @@ impl Command {
             Command::Cluster(cluster) => cluster.run(context),
             Command::Doctor(doctor) => doctor.run(context),
             Command::Segment(segment) => segment.run(context),
+            Command::Recover(recover) => recover.run(context),
             Command::Bench(bench) => bench.run(context),
             Command::Explain(explain) => explain.run(context),
             Command::Completions(completions) => completions.run(),
@@ -234,5 +238,25 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_argument_says_what_it_is_for() {
+        fn look(command: &clap::Command, silent: &mut Vec<String>) {
+            if command.get_about().is_none() {
+                silent.push(command.get_name().to_owned());
+            }
+            for argument in command.get_arguments() {
+                if argument.get_help().is_none() && !argument.is_hide_set() {
+                    silent.push(format!("{} {}", command.get_name(), argument.get_id()));
+                }
+            }
+            for inner in command.get_subcommands() {
+                look(inner, silent);
+            }
+        }
+        let mut silent = Vec::new();
+        look(&super::Cli::command(), &mut silent);
+        assert!(silent.is_empty(), "{silent:#?}");
     }
 }

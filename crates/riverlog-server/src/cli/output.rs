@@ -148,10 +148,23 @@ fn plain(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) if text.is_empty() => "-".to_owned(),
-        Value::String(text) => text.clone(),
+        // Names are data: one row is one line, whatever they hold.
+        Value::String(text) => one_line(text),
         Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(","),
         other => other.to_string(),
     }
+}
+
+/// Control characters as escapes.
+fn one_line(text: &str) -> String {
+    if !text.chars().any(char::is_control) {
+        return text.to_owned();
+    }
+    let shown = |c: char| match c.is_control() {
+        true => c.escape_default().to_string(),
+        false => c.to_string(),
+    };
+    text.chars().map(shown).collect()
 }
 
 fn yaml(value: &Value, depth: usize, out: &mut String) {
@@ -210,6 +223,18 @@ mod tests {
         );
         assert_eq!(table().text(None, false), "orders\t3\na\t-\n");
         assert_eq!(table().text(Some(Output::Name), true), "orders\na\n");
+    }
+
+    #[test]
+    fn a_row_is_one_line_whatever_a_name_holds() {
+        let mut table = Table::new("group.list", &["group", "state"]);
+        table.row(vec![json!("a\nb\tc\u{1b}[31m"), json!("Empty")]);
+        for (form, terminal) in [(None, false), (None, true), (Some(Output::Name), false)] {
+            let text = table.text(form, terminal);
+            assert!(text.contains(r"a\nb\tc\u{1b}[31m"), "{text}");
+            let lines = if terminal { 2 } else { 1 };
+            assert_eq!(text.lines().count(), lines, "{text}");
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ const QUEUE: usize = 8192;
 /// Writes records: one for each line of standard input or of files.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Produce {
+    /// Topic to write to
     topic: String,
     /// Files to read; standard input when there is none, or for -
     #[arg(value_name = "FILE")]
@@ -94,6 +95,23 @@ struct Item {
     headers: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     partition: Option<i32>,
     timestamp: Option<i64>,
+    place: Place,
+}
+
+/// Where a record comes from: which of the files, and its number in it, from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Place {
+    file: usize,
+    line: u64,
+}
+
+/// What is known of a batch's records, should they be refused.
+#[derive(Debug, Default)]
+struct Origin {
+    first: Place,
+    last: Place,
+    /// Bytes of the largest record, and where that comes from.
+    largest: (usize, Place),
 }
 
 impl Produce {
@@ -120,6 +138,7 @@ impl Produce {
             acks,
             idempotent: acks == -1,
             delivery: self.delivery_timeout,
+            stop: interrupt::asked,
         };
         let producer = Producer::new(&mut client, &self.topic, settings)?;
         if let Some(partition) = self.partition {
@@ -140,6 +159,7 @@ impl Produce {
             client,
             producer,
             batches: BTreeMap::new(),
+            origins: BTreeMap::new(),
             sticky: 0,
             sent: 0,
         };
@@ -168,12 +188,14 @@ impl Produce {
         } else {
             &self.files
         };
-        for file in files {
+        for (number, file) in files.iter().enumerate() {
             let read = if file.as_os_str() == "-" {
-                self.read_one(&mut std::io::stdin().lock(), lines)
+                self.read_one(number, &mut std::io::stdin().lock(), lines)
             } else {
-                std::fs::File::open(file)
-                    .and_then(|f| self.read_one(&mut BufReader::with_capacity(1 << 18, f), lines))
+                std::fs::File::open(file).and_then(|f| {
+                    let mut f = BufReader::with_capacity(1 << 18, f);
+                    self.read_one(number, &mut f, lines)
+                })
             };
             match read {
                 Ok(true) => {}
@@ -190,16 +212,29 @@ impl Produce {
         }
     }
 
+    /// The place in words.
+    fn words(&self, place: Place) -> String {
+        let file = self.files.get(place.file).filter(|f| f.as_os_str() != "-");
+        match file {
+            Some(file) if self.whole_files => file.display().to_string(),
+            Some(file) => format!("line {} of {}", place.line, file.display()),
+            None => format!("line {}", place.line),
+        }
+    }
+
     fn read_one(
         &self,
+        file: usize,
         input: &mut impl BufRead,
         lines: &SyncSender<Result<Item, Failure>>,
     ) -> std::io::Result<bool> {
         if self.whole_files {
             let mut all = Vec::new();
             input.read_to_end(&mut all)?;
-            return Ok(lines.send(self.item(all)).is_ok());
+            let place = Place { file, line: 1 };
+            return Ok(lines.send(self.item(all, place)).is_ok());
         }
+        let mut place = Place { file, line: 0 };
         let delimiter = self.delimiter.as_bytes();
         let last = delimiter.last().copied().unwrap_or(b'\n');
         let mut line = Vec::new();
@@ -217,7 +252,9 @@ impl Produce {
             if at_end && line.is_empty() {
                 return Ok(true);
             }
-            if lines.send(self.item(std::mem::take(&mut line))).is_err() {
+            place.line += 1;
+            let item = self.item(std::mem::take(&mut line), place);
+            if lines.send(item).is_err() {
                 return Ok(false);
             }
             if at_end {
@@ -227,9 +264,10 @@ impl Produce {
     }
 
     /// A line as a record.
-    fn item(&self, line: Vec<u8>) -> Result<Item, Failure> {
+    fn item(&self, line: Vec<u8>, place: Place) -> Result<Item, Failure> {
+        let not_json = |line: &[u8], why: &str| not_json(&self.words(place), line, why);
         let mut item = if self.json {
-            from_json(&line)?
+            from_json(&line).map_err(|why| not_json(&line, &why))?
         } else if let Some(field) = &self.key_field {
             let value: Value =
                 serde_json::from_slice(&line).map_err(|e| not_json(&line, &e.to_string()))?;
@@ -263,6 +301,7 @@ impl Produce {
                 ..Item::default()
             }
         };
+        item.place = place;
         if self.tombstones {
             item.key = item.key.filter(|k| !k.is_empty());
             item.value = item.value.filter(|v| !v.is_empty());
@@ -275,22 +314,36 @@ impl Produce {
     }
 }
 
+impl Origin {
+    fn words(&self, plan: &Produce) -> String {
+        let first = plan.words(self.first);
+        let (bytes, at) = self.largest;
+        if self.first == self.last {
+            return format!("{first}, {bytes} bytes");
+        }
+        format!(
+            "{first} to {}; the largest is {}, {bytes} bytes",
+            plan.words(self.last),
+            plan.words(at)
+        )
+    }
+}
+
 fn find(in_: &[u8], what: &[u8]) -> Option<usize> {
     in_.windows(what.len()).position(|w| w == what)
 }
 
-fn not_json(line: &[u8], why: &str) -> Failure {
+fn not_json(place: &str, line: &[u8], why: &str) -> Failure {
     let text: String = String::from_utf8_lossy(line).chars().take(60).collect();
-    Failure::usage(format!("the line {text:?} can't be sent"))
+    Failure::usage(format!("{place} can't be sent: {text:?}"))
         .why(why.to_owned())
         .hint("each line must be one JSON object")
 }
 
-fn from_json(line: &[u8]) -> Result<Item, Failure> {
-    let value: Value = serde_json::from_slice(line).map_err(|e| not_json(line, &e.to_string()))?;
-    let object = value
-        .as_object()
-        .ok_or_else(|| not_json(line, "it isn't an object"))?;
+/// A record as JSON says it, or what is wrong.
+fn from_json(line: &[u8]) -> Result<Item, String> {
+    let value: Value = serde_json::from_slice(line).map_err(|e| e.to_string())?;
+    let object = value.as_object().ok_or("it isn't an object")?;
     let bytes = |value: &Value| match value {
         Value::Null => None,
         Value::String(text) => Some(text.clone().into_bytes()),
@@ -301,8 +354,14 @@ fn from_json(line: &[u8]) -> Result<Item, Failure> {
         match name.as_str() {
             "key" => item.key = bytes(value),
             "value" => item.value = bytes(value),
-            "partition" => item.partition = value.as_i64().and_then(|p| i32::try_from(p).ok()),
-            "timestamp" => item.timestamp = value.as_i64(),
+            "partition" | "timestamp" if value.is_null() => {}
+            "partition" => {
+                let partition = value.as_i64().and_then(|p| i32::try_from(p).ok());
+                item.partition = Some(partition.ok_or("its partition isn't a number of one")?);
+            }
+            "timestamp" => {
+                item.timestamp = Some(value.as_i64().ok_or("its timestamp isn't milliseconds")?);
+            }
             "headers" => {
                 if let Some(map) = value.as_object() {
                     item.headers
@@ -323,10 +382,7 @@ fn from_json(line: &[u8]) -> Result<Item, Failure> {
             }
             "topic" | "offset" => {}
             other => {
-                return Err(not_json(
-                    line,
-                    &format!("it has an unknown field {other:?}"),
-                ));
+                return Err(format!("it has an unknown field {other:?}"));
             }
         }
     }
@@ -339,6 +395,7 @@ struct Sending<'a> {
     producer: Producer,
     /// A builder for each partition; its sequence goes on from batch to batch.
     batches: BTreeMap<i32, BatchBuilder>,
+    origins: BTreeMap<i32, Origin>,
     sticky: i32,
     sent: usize,
     table: Table,
@@ -415,6 +472,22 @@ impl Sending<'_> {
             .map(|(n, v)| (n.as_slice(), v.as_deref()))
             .collect();
         let timestamp = item.timestamp.unwrap_or_else(now_ms);
+        let headers_len: usize = item
+            .headers
+            .iter()
+            .map(|(n, v)| n.len() + v.as_ref().map_or(0, Vec::len))
+            .sum();
+        let bytes = item.key.as_ref().map_or(0, Vec::len)
+            + item.value.as_ref().map_or(0, Vec::len)
+            + headers_len;
+        let origin = self.origins.entry(partition).or_insert_with(|| Origin {
+            first: item.place,
+            ..Origin::default()
+        });
+        origin.last = item.place;
+        if bytes >= origin.largest.0 {
+            origin.largest = (bytes, item.place);
+        }
         builder.push(
             timestamp,
             item.key.as_deref(),
@@ -430,10 +503,12 @@ impl Sending<'_> {
         for (partition, builder) in &mut self.batches {
             if !builder.is_empty() {
                 let records = builder.len();
+                let origin = self.origins.remove(partition).unwrap_or_default();
                 batches.push(Batch {
                     partition: *partition,
                     bytes: Bytes::from(builder.build()),
                     records,
+                    origin: origin.words(self.plan),
                 });
             }
         }

@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use clap::{Args, Subcommand};
+use riverlog_log::LogKey;
+use riverlog_log::format::{CheckSeed, Difference, compare};
 use riverlog_wire::batch::{BatchError, Records, batches};
+use riverlog_wire::{Offset, PartitionIndex, TopicId};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -50,8 +53,8 @@ impl Segment {
     }
 }
 
-/// The segments under a path, in order of name.
-fn segments(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+/// The segments under a path, in order of name. Also those whose `.log` is gone while other files of theirs are there.
+pub(super) fn segments(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     let unreadable = |error: std::io::Error| {
         let exit = if error.kind() == std::io::ErrorKind::NotFound {
             Exit::NotFound
@@ -63,12 +66,11 @@ fn segments(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     if std::fs::metadata(path).map_err(unreadable)?.is_file() {
         return Ok(vec![path.to_owned()]);
     }
-    let mut entries: Vec<PathBuf> = std::fs::read_dir(path)
+    let entries: Vec<PathBuf> = std::fs::read_dir(path)
         .map_err(unreadable)?
         .map(|entry| entry.map(|e| e.path()))
         .collect::<Result<_, _>>()
         .map_err(unreadable)?;
-    entries.sort();
     let mut out = Vec::new();
     for entry in entries {
         // Links are not followed: a folder can't hold itself then.
@@ -77,11 +79,50 @@ fn segments(path: &Path) -> Result<Vec<PathBuf>, Failure> {
             .file_type();
         if kind.is_dir() {
             out.extend(segments(&entry)?);
-        } else if kind.is_file() && entry.extension().is_some_and(|e| e == "log") {
-            out.push(entry);
+        } else if kind.is_file() && is_of_segment(&entry) {
+            out.push(entry.with_extension("log"));
         }
     }
+    out.sort();
+    out.dedup();
     Ok(out)
+}
+
+/// Whether a file is one of a segment's: its name is the segment's first offset.
+fn is_of_segment(path: &Path) -> bool {
+    let stem = path
+        .file_stem()
+        .and_then(|s| s.to_str())
+        .unwrap_or_default();
+    let extension = path
+        .extension()
+        .and_then(|e| e.to_str())
+        .unwrap_or_default();
+    let offset = stem.len() == 20 && stem.bytes().all(|b| b.is_ascii_digit());
+    match extension {
+        "log" => true,
+        "index" | "timeindex" | "txnindex" | "check" => offset,
+        _ => false,
+    }
+}
+
+/// Whose segment a file is, by the names of its folders.
+fn seed(path: &Path) -> Option<CheckSeed> {
+    let base = path.file_stem()?.to_str()?.parse().ok()?;
+    let mut folders = path
+        .parent()?
+        .components()
+        .rev()
+        .filter_map(|c| c.as_os_str().to_str());
+    let partition = folders.next()?.parse().ok()?;
+    let topic = TopicId::parse(folders.next()?)?;
+    Some(CheckSeed {
+        key: LogKey {
+            topic,
+            partition: PartitionIndex(partition),
+        },
+        base: Offset(base),
+    })
 }
 
 fn read(path: &Path) -> Result<Bytes, Failure> {
@@ -139,18 +180,27 @@ impl Dump {
                 ],
             )
         };
-        let mut damage = None;
+        let mut damage: Option<Failure> = None;
         for path in found(&self.path)? {
-            let bytes = read(&path)?;
+            let bytes = match read(&path) {
+                Ok(bytes) => bytes,
+                Err(failure) => {
+                    damage.get_or_insert(failure);
+                    continue;
+                }
+            };
             let mut position = 0;
             for batch in batches(&bytes) {
                 let batch = match batch {
                     Ok(batch) => batch,
                     Err(error) => {
-                        damage = Some(damaged(&path, position, &error));
+                        damage.get_or_insert_with(|| damaged(&path, position, &error));
                         break;
                     }
                 };
+                if let Err(error) = batch.check_crc() {
+                    damage.get_or_insert_with(|| damaged(&path, position, &error));
+                }
                 let header = batch.header;
                 if self.records {
                     let records = Records::shared(&bytes.slice_ref(batch.bytes), MAX_BATCH_BYTES)
@@ -172,7 +222,9 @@ impl Dump {
                                 ]);
                             }
                         }
-                        Err(error) => damage = Some(damaged(&path, position, &error)),
+                        Err(error) => {
+                            damage.get_or_insert_with(|| damaged(&path, position, &error));
+                        }
                     }
                 } else {
                     let codec = header
@@ -208,13 +260,16 @@ impl Dump {
     }
 }
 
+pub(super) const REMEDY: &str =
+    "a broker cuts a torn end when it starts; other damage needs a copy or a backup";
+
 fn damaged(path: &Path, position: usize, error: &BatchError) -> Failure {
     Failure::new(
         Exit::Finding,
-        format!("{} can't be read from byte {position} on", path.display()),
+        format!("{} is damaged at byte {position}", path.display()),
     )
     .why(error.to_string())
-    .hint("a broker cuts a torn end when it starts; other damage needs a copy or a backup")
+    .hint(REMEDY)
 }
 
 /// What is wrong with a segment: the first finding, and what was sound before it.
@@ -257,13 +312,41 @@ fn check(path: &Path, bytes: &Bytes) -> (usize, usize, Option<String>) {
     (count, records, None)
 }
 
+/// What lies beside a segment, against it.
+fn beside(path: &Path, bytes: &Bytes) -> Option<String> {
+    // A segment of Kafka's has no such file; one that is missing or damaged is made again.
+    let check = std::fs::read(path.with_extension("check")).ok()?;
+    match compare(&seed(path)?, &check, bytes)? {
+        Difference::Missing(missing) => Some(format!("{missing} bytes are missing at its end")),
+        Difference::Block(number) => Some(format!(
+            "byte {}: the block isn't the one that was written there",
+            number << 16
+        )),
+    }
+}
+
+/// Batches and records of a segment up to the first finding, and that.
+pub(super) fn check_file(file: &Path) -> (usize, usize, Option<String>) {
+    match std::fs::read(file).map(Bytes::from) {
+        Ok(bytes) => {
+            let (count, records, finding) = check(file, &bytes);
+            (count, records, finding.or_else(|| beside(file, &bytes)))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let words = "the file is missing, and others of its segment are there";
+            (0, 0, Some(words.to_owned()))
+        }
+        Err(error) => (0, 0, Some(error.to_string())),
+    }
+}
+
 impl Check {
     fn run(self, context: &Context) -> Result<(), Failure> {
         let mut table = Table::new("segment.check", &["file", "batches", "records", "state"]);
         let mut findings = 0;
         for path in &self.paths {
             for file in found(path)? {
-                let (count, records, finding) = check(&file, &read(&file)?);
+                let (count, records, finding) = check_file(&file);
                 findings += usize::from(finding.is_some());
                 table.row(vec![
                     json!(file.display().to_string()),
@@ -274,10 +357,11 @@ impl Check {
             }
         }
         table.print(context.output)?;
-        if findings > 0 {
-            return Err(Failure::new(Exit::Finding, format!("{findings} segments are damaged"))
-                .hint("a broker cuts a torn end when it starts; other damage needs a copy or a backup"));
-        }
-        Ok(())
+        let words = match findings {
+            0 => return Ok(()),
+            1 => "1 segment is damaged".to_owned(),
+            n => format!("{n} segments are damaged"),
+        };
+        Err(Failure::new(Exit::Finding, words).hint(REMEDY))
     }
 }

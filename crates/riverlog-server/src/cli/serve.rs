@@ -25,14 +25,9 @@ pub(crate) struct Serve {
         value_name = "HOST:PORT"
     )]
     listen: Vec<String>,
-    /// Where to listen for HTTP (health, metrics), or none
-    #[arg(
-        long,
-        env = "RIVERLOG_HTTP",
-        default_value = "127.0.0.1:8082",
-        value_name = "HOST:PORT"
-    )]
-    http: String,
+    /// Where to listen for HTTP (health, metrics), or none; 127.0.0.1:8082 unless given
+    #[arg(long, env = "RIVERLOG_HTTP", value_name = "HOST:PORT")]
+    http: Option<String>,
     /// Configuration: server.properties or TOML
     #[arg(short, long, env = "RIVERLOG_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -105,7 +100,8 @@ impl Serve {
             .get("log.dirs")
             .or(config.values.get("log.dir"));
         let data = folder.map_or_else(|| PathBuf::from("./riverlog-data"), PathBuf::from);
-        let http = match self.http.as_str() {
+        let key = config.broker().text("riverlog.http.address");
+        let http = match self.http.as_deref().or(key).unwrap_or_default() {
             "none" | "off" | "" => None,
             at => Some(at.to_owned()),
         };

@@ -11,6 +11,7 @@ use crate::failure::{Exit, Failure};
 /// Writes completion for a shell to standard output.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Completions {
+    /// The shell
     #[arg(value_enum)]
     shell: clap_complete::Shell,
 }

@@ -48,12 +48,14 @@ pub(crate) enum Topic {
 /// Names of topics.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Names {
+    /// Names of topics
     #[arg(required = true, value_name = "TOPIC")]
     topics: Vec<String>,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Create {
+    /// Names of topics
     #[arg(required = true, value_name = "TOPIC")]
     topics: Vec<String>,
     /// Number of partitions; the broker's default unless given
@@ -82,6 +84,7 @@ pub(crate) struct List {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Alter {
+    /// The topic
     #[arg(value_name = "TOPIC")]
     topic: String,
     /// Set a key; may be repeated
@@ -97,6 +100,7 @@ pub(crate) struct Alter {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Delete {
+    /// Names of topics
     #[arg(required = true, value_name = "TOPIC")]
     topics: Vec<String>,
     /// Don't ask
@@ -109,6 +113,7 @@ pub(crate) struct Delete {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AddPartitions {
+    /// The topic
     #[arg(value_name = "TOPIC")]
     topic: String,
     /// How many there shall be
@@ -124,6 +129,7 @@ pub(crate) struct AddPartitions {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Trim {
+    /// The topic
     #[arg(value_name = "TOPIC")]
     topic: String,
     /// The first record to keep: an offset, a time, how long ago, -N, or end
@@ -142,6 +148,7 @@ pub(crate) struct Trim {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConfigOf {
+    /// The topic
     #[arg(value_name = "TOPIC")]
     topic: String,
     /// Only what was set on the topic itself

@@ -54,6 +54,7 @@ pub(crate) struct List {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Describe {
+    /// Transactional ids
     #[arg(required = true, value_name = "TRANSACTIONAL_ID")]
     ids: Vec<String>,
 }
@@ -70,8 +71,10 @@ pub(crate) struct Hanging {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Abort {
+    /// The topic
     #[arg(value_name = "TOPIC")]
     topic: String,
+    /// Its partition
     #[arg(value_name = "PARTITION")]
     partition: i32,
     /// Where the transaction begins in the partition, as `hanging` shows it

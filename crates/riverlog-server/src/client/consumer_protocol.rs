@@ -1,7 +1,7 @@
-//! What consumers tell each other through a group: subscriptions and assignments (Kafka's ConsumerProtocol, version 0,
-//! which every client reads), and the range assignment.
+//! What consumers tell each other through a group: subscriptions and assignments (Kafka's ConsumerProtocol), and the range and
+//! cooperative-sticky assignments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use riverlog_wire::primitives::{DecodeError, Reader, Writer};
@@ -9,34 +9,64 @@ use riverlog_wire::primitives::{DecodeError, Reader, Writer};
 /// Topics to partitions.
 pub(crate) type Assignment = BTreeMap<String, Vec<i32>>;
 
-/// A subscription: version, topics, user data.
-pub(crate) fn encode_subscription(topics: &[String]) -> Bytes {
+/// Kafka's name of the assignor that gives neighbouring partitions, and takes all away first.
+pub(crate) const RANGE: &str = "range";
+/// Kafka's name of the assignor that moves only what must move.
+pub(crate) const COOPERATIVE: &str = "cooperative-sticky";
+
+/// What a member asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Subscription {
+    pub(crate) topics: Vec<String>,
+    /// What it has now.
+    pub(crate) owned: Assignment,
+    /// When it was given that; −1 for never.
+    pub(crate) generation: i32,
+}
+
+/// Version 2: topics, user data, owned partitions, generation. The user data carries the generation once more, for clients from
+/// before version 2.
+pub(crate) fn encode_subscription(subscription: &Subscription) -> Bytes {
     let mut out = Vec::new();
     let mut w = Writer::new(&mut out);
-    w.i16(0);
-    w.array_len(topics.len());
-    for topic in topics {
+    w.i16(2);
+    w.array_len(subscription.topics.len());
+    for topic in &subscription.topics {
         w.string(topic);
     }
-    w.nullable_bytes(None);
+    w.nullable_bytes(Some(&subscription.generation.to_be_bytes()));
+    partitions_of(&mut w, &subscription.owned);
+    w.i32(subscription.generation);
     // A topic's name is checked before it comes here, so each fits its length field.
     let _ = w.finish();
     out.into()
 }
 
-/// The topics of a subscription; what later versions add comes after them.
-pub(crate) fn decode_subscription(bytes: &[u8]) -> Result<Vec<String>, DecodeError> {
+/// A subscription of any version; what later versions add comes after what is read here.
+pub(crate) fn decode_subscription(bytes: &[u8]) -> Result<Subscription, DecodeError> {
     let mut r = Reader::new(bytes);
-    r.i16()?;
+    let version = r.i16()?;
     let len = r.array_len(2)?;
-    r.elements(len, |r| r.string().map(str::to_owned))
+    let topics = r.elements(len, |r| r.string().map(str::to_owned))?;
+    let mut out = Subscription {
+        topics,
+        generation: -1,
+        ..Subscription::default()
+    };
+    if version >= 1 {
+        let user_data = r.nullable_bytes()?;
+        if let Some(generation) = user_data.and_then(<[u8]>::first_chunk) {
+            out.generation = i32::from_be_bytes(*generation);
+        }
+        out.owned = read_partitions(&mut r)?;
+    }
+    if version >= 2 {
+        out.generation = r.i32()?;
+    }
+    Ok(out)
 }
 
-/// An assignment: version, topics with partitions, user data.
-pub(crate) fn encode_assignment(assignment: &Assignment) -> Bytes {
-    let mut out = Vec::new();
-    let mut w = Writer::new(&mut out);
-    w.i16(0);
+fn partitions_of(w: &mut Writer<'_>, assignment: &Assignment) {
     w.array_len(assignment.len());
     for (topic, partitions) in assignment {
         w.string(topic);
@@ -45,6 +75,24 @@ pub(crate) fn encode_assignment(assignment: &Assignment) -> Bytes {
             w.i32(*partition);
         }
     }
+}
+
+fn read_partitions(r: &mut Reader<'_>) -> Result<Assignment, DecodeError> {
+    let len = r.array_len(6)?;
+    let topics = r.elements(len, |r| {
+        let topic = r.string()?.to_owned();
+        let len = r.array_len(4)?;
+        Ok((topic, r.elements(len, Reader::i32)?))
+    })?;
+    Ok(topics.into_iter().collect())
+}
+
+/// An assignment: version, topics with partitions, user data.
+pub(crate) fn encode_assignment(assignment: &Assignment) -> Bytes {
+    let mut out = Vec::new();
+    let mut w = Writer::new(&mut out);
+    w.i16(0);
+    partitions_of(&mut w, assignment);
     w.nullable_bytes(None);
     let _ = w.finish();
     out.into()
@@ -57,13 +105,7 @@ pub(crate) fn decode_assignment(bytes: &[u8]) -> Result<Assignment, DecodeError>
     }
     let mut r = Reader::new(bytes);
     r.i16()?;
-    let len = r.array_len(6)?;
-    let topics = r.elements(len, |r| {
-        let topic = r.string()?.to_owned();
-        let len = r.array_len(4)?;
-        Ok((topic, r.elements(len, Reader::i32)?))
-    })?;
-    Ok(topics.into_iter().collect())
+    read_partitions(&mut r)
 }
 
 /// Kafka's range assignor: of each topic, members in order of id get neighbouring partitions, the first ones one more.
@@ -103,6 +145,141 @@ pub(crate) fn assign_range(
     out
 }
 
+/// The cooperative-sticky assignment: everyone keeps what they have as far as that is fair, and what moves from one member to
+/// another is left out this time: its owner sees that it is gone, gives it up and joins again, and then it is free.
+pub(crate) fn assign_cooperative(
+    members: &BTreeMap<String, Subscription>,
+    partitions: &BTreeMap<String, i32>,
+) -> BTreeMap<String, Assignment> {
+    let all: BTreeSet<Place<'_>> = partitions
+        .iter()
+        .flat_map(|(topic, count)| (0..*count).map(|p| (topic.as_str(), p)))
+        .collect();
+    let owners = owners(members, &all);
+    let mut given = Given::new(members);
+    let mut free = Vec::new();
+    for at in all {
+        match owners.get(&at) {
+            Some(owner) if given.wants(owner, at.0) => given.give(at, owner),
+            _ => free.push(at),
+        }
+    }
+    for at in free {
+        if let Some((member, _)) = given.fewest(at.0) {
+            given.give(at, member);
+        }
+    }
+    // Each move makes the difference between two members smaller, so there is an end.
+    while let Some((from, to, at)) = given.unfair() {
+        given.take(at, from);
+        given.give(at, to);
+    }
+    let mut out: BTreeMap<String, Assignment> = BTreeMap::new();
+    for (member, has) in given.of {
+        let assignment = out.entry(member.to_owned()).or_default();
+        for at in has {
+            if owners.get(&at).is_none_or(|owner| *owner == member) {
+                assignment.entry(at.0.to_owned()).or_default().push(at.1);
+            }
+        }
+    }
+    out
+}
+
+/// A topic and one of its partitions.
+type Place<'a> = (&'a str, i32);
+
+/// What each member is to get.
+struct Given<'a> {
+    members: &'a BTreeMap<String, Subscription>,
+    of: BTreeMap<&'a str, BTreeSet<Place<'a>>>,
+}
+
+impl<'a> Given<'a> {
+    fn new(members: &'a BTreeMap<String, Subscription>) -> Given<'a> {
+        let nothing = |member: &'a String| (member.as_str(), BTreeSet::new());
+        Given {
+            members,
+            of: members.keys().map(nothing).collect(),
+        }
+    }
+
+    fn wants(&self, member: &str, topic: &str) -> bool {
+        let subscription = self.members.get(member);
+        subscription.is_some_and(|s| s.topics.iter().any(|t| t == topic))
+    }
+
+    fn give(&mut self, at: Place<'a>, to: &str) {
+        if let Some(has) = self.of.get_mut(to) {
+            has.insert(at);
+        }
+    }
+
+    fn take(&mut self, at: Place<'a>, from: &str) {
+        if let Some(has) = self.of.get_mut(from) {
+            has.remove(&at);
+        }
+    }
+
+    /// Who has least of those who want a topic, and how much.
+    fn fewest(&self, topic: &str) -> Option<(&'a str, usize)> {
+        let able = self.of.iter().filter(|(m, _)| self.wants(m, topic));
+        let (member, has) = able.min_by_key(|(member, has)| (has.len(), **member))?;
+        Some((*member, has.len()))
+    }
+
+    /// A partition of a member that has at least two more than another who could have it: from, to, which.
+    fn unfair(&self) -> Option<(&'a str, &'a str, Place<'a>)> {
+        let mut richest: Vec<(&'a str, &BTreeSet<Place<'a>>)> =
+            self.of.iter().map(|(member, has)| (*member, has)).collect();
+        richest.sort_by_key(|(member, has)| (std::cmp::Reverse(has.len()), *member));
+        for (from, has) in richest {
+            // From the back, so that a member keeps the beginning of what it has.
+            for at in has.iter().rev() {
+                if let Some((to, count)) = self.fewest(at.0)
+                    && has.len() > count + 1
+                {
+                    return Some((from, to, *at));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Who has what: of two members that claim the same, the one that got it later; neither, if that can't be told.
+fn owners<'a>(
+    members: &'a BTreeMap<String, Subscription>,
+    all: &BTreeSet<Place<'a>>,
+) -> BTreeMap<Place<'a>, &'a str> {
+    let mut claims: BTreeMap<Place<'a>, (i32, Option<&str>)> = BTreeMap::new();
+    for (member, subscription) in members {
+        for (topic, partitions) in &subscription.owned {
+            for partition in partitions {
+                let at = (topic.as_str(), *partition);
+                if !all.contains(&at) {
+                    continue;
+                }
+                let claim = (subscription.generation, Some(member.as_str()));
+                claims
+                    .entry(at)
+                    .and_modify(|known| {
+                        if claim.0 > known.0 {
+                            *known = claim;
+                        } else if claim.0 == known.0 {
+                            known.1 = None;
+                        }
+                    })
+                    .or_insert(claim);
+            }
+        }
+    }
+    claims
+        .into_iter()
+        .filter_map(|(at, (_, owner))| Some((at, owner?)))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,13 +298,78 @@ mod tests {
         assert_eq!(out["c"]["t"], [5, 6]);
     }
 
+    fn member(topics: &[&str], owned: &[(&str, &[i32])], generation: i32) -> Subscription {
+        Subscription {
+            topics: topics.iter().map(|t| (*t).to_owned()).collect(),
+            owned: owned
+                .iter()
+                .map(|(t, p)| ((*t).to_owned(), p.to_vec()))
+                .collect(),
+            generation,
+        }
+    }
+
+    #[test]
+    fn a_newcomer_gets_what_others_have_given_up_and_nothing_before() {
+        let six: BTreeMap<String, i32> = [("t".to_owned(), 6)].into();
+        let mut members: BTreeMap<String, Subscription> = [
+            ("a".to_owned(), member(&["t"], &[("t", &[0, 1, 2])], 3)),
+            ("b".to_owned(), member(&["t"], &[("t", &[3, 4, 5])], 3)),
+            ("c".to_owned(), member(&["t"], &[], -1)),
+        ]
+        .into();
+        let first = assign_cooperative(&members, &six);
+        assert_eq!(first["a"]["t"], [0, 1]);
+        assert_eq!(first["b"]["t"], [3, 4]);
+        assert!(first["c"].is_empty());
+        for (name, assignment) in first {
+            let subscription = members.get_mut(&name).unwrap();
+            (subscription.owned, subscription.generation) = (assignment, 4);
+        }
+        let second = assign_cooperative(&members, &six);
+        assert_eq!(second["a"]["t"], [0, 1]);
+        assert_eq!(second["b"]["t"], [3, 4]);
+        assert_eq!(second["c"]["t"], [2, 5]);
+    }
+
+    #[test]
+    fn claims_are_believed_by_their_generation() {
+        let two: BTreeMap<String, i32> = [("t".to_owned(), 2)].into();
+        let of = |a: Subscription, b: Subscription| {
+            assign_cooperative(&[("a".to_owned(), a), ("b".to_owned(), b)].into(), &two)
+        };
+        // The older claim is void, and so is one to what isn't there or isn't wanted any more.
+        let got = of(
+            member(&["t"], &[("t", &[0, 1])], 2),
+            member(&["t"], &[("t", &[1, 9])], 3),
+        );
+        assert_eq!(
+            (got["a"]["t"].clone(), got["b"]["t"].clone()),
+            (vec![0], vec![1])
+        );
+        let got = of(
+            member(&["u"], &[("t", &[0, 1])], 2),
+            member(&["t"], &[], -1),
+        );
+        // Still in the first member's hands.
+        assert!(got["a"].is_empty() && got["b"].is_empty());
+        let got = of(
+            member(&["t"], &[("t", &[0])], 2),
+            member(&["t"], &[("t", &[0])], 2),
+        );
+        assert_eq!(got["a"]["t"].len() + got["b"]["t"].len(), 2);
+    }
+
     #[test]
     fn subscriptions_and_assignments_come_back_as_they_were() {
-        let topics = vec!["a".to_owned(), "b".to_owned()];
+        let subscription = member(&["a", "b"], &[("a", &[0, 3])], 7);
         assert_eq!(
-            decode_subscription(&encode_subscription(&topics)).unwrap(),
-            topics
+            decode_subscription(&encode_subscription(&subscription)).unwrap(),
+            subscription
         );
+        // Version 0, as old clients send it: nothing is owned.
+        let old = [0, 0, 0, 0, 0, 1, 0, 1, b't', 0xff, 0xff, 0xff, 0xff];
+        assert_eq!(decode_subscription(&old).unwrap(), member(&["t"], &[], -1));
         let assignment: Assignment = [("a".to_owned(), vec![0, 5])].into();
         assert_eq!(
             decode_assignment(&encode_assignment(&assignment)).unwrap(),

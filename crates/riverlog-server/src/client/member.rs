@@ -1,4 +1,4 @@
-//! One member of a consumer group (the classic protocol, range assignment).
+//! One member of a consumer group (the classic protocol; range or cooperative-sticky assignment).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ use riverlog_wire::messages::{
 };
 
 use super::consumer_protocol::{
-    Assignment, assign_range, decode_assignment, decode_subscription, encode_assignment,
-    encode_subscription,
+    Assignment, COOPERATIVE, RANGE, Subscription, assign_cooperative, assign_range,
+    decode_assignment, decode_subscription, encode_assignment, encode_subscription,
 };
 use super::{Client, RETRY};
 use crate::failure::{Exit, Failure};
@@ -42,6 +42,8 @@ pub(crate) struct Member {
     topics: Vec<String>,
     id: String,
     generation: i32,
+    /// What it was given last, and still has.
+    owned: Assignment,
     coordinator: i32,
     last_heartbeat: Instant,
 }
@@ -53,6 +55,7 @@ impl Member {
             topics: topics.to_vec(),
             id: String::new(),
             generation: -1,
+            owned: Assignment::new(),
             coordinator: -1,
             last_heartbeat: Instant::now(),
         }
@@ -62,8 +65,19 @@ impl Member {
         Failure::kafka(format!("group {:?}: {what}", self.group), code, None)
     }
 
-    /// Joins, and returns what it may read. Waits for other members as long as the group does.
-    pub(crate) fn join(&mut self, client: &mut Client) -> Result<Assignment, Failure> {
+    /// The group doesn't count it among its members any more: what it had may be others' by now.
+    fn lost(&mut self) {
+        self.id.clear();
+        self.owned.clear();
+    }
+
+    /// Joins, and returns what it may read. Waits for other members as long as the group does. Nothing may be read meanwhile, and
+    /// what was read must have been committed: by then all may be others'. `asked`: whether the user wants an end of it.
+    pub(crate) fn join(
+        &mut self,
+        client: &mut Client,
+        asked: fn() -> bool,
+    ) -> Result<Assignment, Failure> {
         let deadline = Instant::now() + REBALANCE + client.settings.timeout;
         loop {
             if Instant::now() >= deadline {
@@ -74,17 +88,26 @@ impl Member {
                 .why("members keep coming and going")
                 .hint("look at it with `riverlog group members`"));
             }
+            if asked() {
+                return Err(Failure::silent(Exit::Interrupted));
+            }
             self.coordinator = client.coordinator(&self.group)?;
+            let subscription = encode_subscription(&Subscription {
+                topics: self.topics.clone(),
+                owned: self.owned.clone(),
+                generation: self.generation,
+            });
+            let protocol = |name: &str| JoinGroupRequestProtocol {
+                name: name.to_owned(),
+                metadata: subscription.clone(),
+            };
             let request = JoinGroupRequest {
                 group_id: self.group.clone(),
                 session_timeout_ms: SESSION.as_millis() as i32,
                 rebalance_timeout_ms: REBALANCE.as_millis() as i32,
                 member_id: self.id.clone(),
                 protocol_type: "consumer".to_owned(),
-                protocols: vec![JoinGroupRequestProtocol {
-                    name: "range".to_owned(),
-                    metadata: encode_subscription(&self.topics),
-                }],
+                protocols: vec![protocol(COOPERATIVE), protocol(RANGE)],
                 ..JoinGroupRequest::default()
             };
             let patience = REBALANCE + client.settings.timeout;
@@ -98,7 +121,7 @@ impl Member {
                     continue;
                 }
                 ErrorCode::UNKNOWN_MEMBER_ID => {
-                    self.id.clear();
+                    self.lost();
                     continue;
                 }
                 code if code.retriable() || code == ErrorCode::REBALANCE_IN_PROGRESS => {
@@ -108,7 +131,7 @@ impl Member {
                 ErrorCode::INCONSISTENT_GROUP_PROTOCOL => {
                     return Err(self
                         .failed("it can't be joined", joined.error_code)
-                        .hint("its members use another protocol or assignor than range; use another group"));
+                        .hint("its members use another protocol, or neither the assignor range nor cooperative-sticky; use another group"));
                 }
                 code => return Err(self.failed("it can't be joined", code)),
             }
@@ -117,6 +140,12 @@ impl Member {
             match self.sync(client, &joined)? {
                 Some(assignment) => {
                     self.last_heartbeat = Instant::now();
+                    let taken = takes_away(&self.owned, &assignment);
+                    self.owned = assignment.clone();
+                    // What is taken away is free once the group sees that it was given up.
+                    if taken && joined.protocol_name.as_deref() == Some(COOPERATIVE) {
+                        continue;
+                    }
                     return Ok(assignment);
                 }
                 None => std::thread::sleep(RETRY),
@@ -140,7 +169,13 @@ impl Member {
             generation_id: self.generation,
             member_id: self.id.clone(),
             protocol_type: versioned(client, self.coordinator, ApiKey::SyncGroup, 5, "consumer")?,
-            protocol_name: versioned(client, self.coordinator, ApiKey::SyncGroup, 5, "range")?,
+            protocol_name: versioned(
+                client,
+                self.coordinator,
+                ApiKey::SyncGroup,
+                5,
+                joined.protocol_name.as_deref().unwrap_or(RANGE),
+            )?,
             assignments,
             ..SyncGroupRequest::default()
         };
@@ -159,7 +194,7 @@ impl Member {
                     .why(error.to_string())
                 }),
             ErrorCode::UNKNOWN_MEMBER_ID => {
-                self.id.clear();
+                self.lost();
                 Ok(None)
             }
             ErrorCode::REBALANCE_IN_PROGRESS | ErrorCode::ILLEGAL_GENERATION => Ok(None),
@@ -174,13 +209,13 @@ impl Member {
         client: &mut Client,
         joined: &JoinGroupResponse,
     ) -> Result<Vec<SyncGroupRequestAssignment>, Failure> {
-        let mut members: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut members: BTreeMap<String, Subscription> = BTreeMap::new();
         for member in &joined.members {
             // A member whose subscription can't be read gets nothing; the others still work.
-            let topics = decode_subscription(&member.metadata).unwrap_or_default();
-            members.insert(member.member_id.clone(), topics);
+            let subscription = decode_subscription(&member.metadata).unwrap_or_default();
+            members.insert(member.member_id.clone(), subscription);
         }
-        let mut names: Vec<String> = members.values().flatten().cloned().collect();
+        let mut names: Vec<String> = members.values().flat_map(|s| s.topics.clone()).collect();
         names.sort();
         names.dedup();
         let partitions = client
@@ -190,7 +225,14 @@ impl Member {
             .filter(|t| t.error_code == ErrorCode::NONE)
             .filter_map(|t| Some((t.name?, i32::try_from(t.partitions.len()).ok()?)))
             .collect();
-        Ok(assign_range(&members, &partitions)
+        let assigned = match joined.protocol_name.as_deref() {
+            Some(COOPERATIVE) => assign_cooperative(&members, &partitions),
+            _ => {
+                let topics = members.into_iter().map(|(id, s)| (id, s.topics)).collect();
+                assign_range(&topics, &partitions)
+            }
+        };
+        Ok(assigned
             .into_iter()
             .map(|(member_id, assignment)| SyncGroupRequestAssignment {
                 member_id,
@@ -219,12 +261,14 @@ impl Member {
         match code {
             ErrorCode::NONE => Ok(MemberState::Stable),
             ErrorCode::UNKNOWN_MEMBER_ID => {
-                self.id.clear();
+                self.lost();
                 Ok(MemberState::Rejoin)
             }
-            ErrorCode::REBALANCE_IN_PROGRESS | ErrorCode::ILLEGAL_GENERATION => {
+            ErrorCode::ILLEGAL_GENERATION => {
+                self.owned.clear();
                 Ok(MemberState::Rejoin)
             }
+            ErrorCode::REBALANCE_IN_PROGRESS => Ok(MemberState::Rejoin),
             code if code.retriable() => Ok(MemberState::Rejoin),
             code => Err(self.failed(what, code)),
         }
@@ -272,6 +316,14 @@ impl Member {
         };
         link.ask(&request).map(|_| ())
     }
+}
+
+/// Whether somebody who had one and gets the other misses something.
+fn takes_away(had: &Assignment, gets: &Assignment) -> bool {
+    had.iter().any(|(topic, partitions)| {
+        let now = gets.get(topic).map_or(&[][..], Vec::as_slice);
+        partitions.iter().any(|p| !now.contains(p))
+    })
 }
 
 /// A field that a request has from a version on.

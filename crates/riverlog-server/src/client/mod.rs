@@ -25,6 +25,9 @@ pub(crate) use producer::{Ack, Batch, Producer, ProducerSettings};
 /// How long to wait between tries.
 pub(crate) const RETRY: Duration = Duration::from_millis(50);
 
+/// The longest pause between two tries to reach a broker that went away.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// How to reach a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -87,6 +90,11 @@ pub(crate) fn address(item: &str) -> Result<(String, u16), Failure> {
     if host.is_empty() {
         return Err(wrong());
     }
+    if host.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(wrong()
+            .why("it is a port without a host")
+            .hint(format!("give the host too, for instance localhost:{host}")));
+    }
     Ok((host.to_owned(), port))
 }
 
@@ -130,6 +138,59 @@ impl Client {
     pub(crate) fn reset(&mut self) {
         self.links.clear();
         self.first = None;
+    }
+
+    /// Waits until a broker answers again, with growing pauses, and says so on standard error. `asked`: whether the user wants an
+    /// end of it.
+    fn reconnect(
+        &mut self,
+        why: Failure,
+        deadline: Instant,
+        asked: fn() -> bool,
+    ) -> Result<(), Failure> {
+        let seconds = deadline
+            .saturating_duration_since(Instant::now())
+            .as_secs_f64()
+            .ceil();
+        let reason = why.reason().unwrap_or_default().to_owned();
+        eprintln!("{} ({reason}); trying again for {seconds} s", why.what());
+        let mut pause = RETRY;
+        let mut last = why;
+        loop {
+            std::thread::sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            if asked() {
+                return Err(Failure::silent(Exit::Interrupted));
+            }
+            self.reset();
+            match self.metadata(Some(&[]), false) {
+                Ok(_) => {
+                    eprintln!("connected again");
+                    return Ok(());
+                }
+                Err(error) if error.is_passing() && Instant::now() < deadline => last = error,
+                Err(error) if error.is_passing() => return Err(last),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Does something again while brokers are away, for at most `patience`. What it does must bear being done twice.
+    pub(crate) fn insist<T>(
+        &mut self,
+        patience: Duration,
+        asked: fn() -> bool,
+        mut what: impl FnMut(&mut Client) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match what(self) {
+                Err(error) if error.is_passing() && Instant::now() < deadline => {
+                    self.reconnect(error, deadline, asked)?;
+                }
+                other => return other,
+            }
+        }
     }
 
     /// A connection to one broker of the cluster.
@@ -264,6 +325,15 @@ impl Client {
     }
 
     fn coordinator_of(&mut self, key_type: i8, what: &str, group: &str) -> Result<i32, Failure> {
+        if i16::try_from(group.len()).is_err() {
+            return Err(Failure::usage(format!("the name of the {what} is too long"))
+                .why(format!(
+                    "it has {} bytes, and Kafka's protocol takes {} at most",
+                    group.len(),
+                    i16::MAX
+                ))
+                .hint("give a shorter one"));
+        }
         let deadline = Instant::now() + self.settings.timeout;
         loop {
             let link = self.any()?;
@@ -369,7 +439,14 @@ mod tests {
         ] {
             assert_eq!(address(text).unwrap(), (host.to_owned(), port), "{text}");
         }
-        for text in [":9092", "http://localhost:9092", "a:99999", "[::1", "a:b"] {
+        for text in [
+            "29094",
+            ":9092",
+            "http://localhost:9092",
+            "a:99999",
+            "[::1",
+            "a:b",
+        ] {
             assert!(address(text).is_err(), "{text}");
         }
     }

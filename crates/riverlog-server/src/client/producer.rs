@@ -8,7 +8,7 @@ use riverlog_wire::messages::produce_request::{PartitionProduceData, TopicProduc
 use riverlog_wire::messages::{InitProducerIdRequest, ProduceRequest};
 use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId};
 
-use super::{Client, RETRY};
+use super::{Client, LONGEST_PAUSE, RETRY};
 use crate::failure::{Exit, Failure};
 
 /// How to send.
@@ -20,6 +20,8 @@ pub(crate) struct ProducerSettings {
     pub(crate) idempotent: bool,
     /// How long a batch may be tried.
     pub(crate) delivery: Duration,
+    /// Whether the user wants an end of it.
+    pub(crate) stop: fn() -> bool,
 }
 
 /// One batch on its way.
@@ -28,6 +30,8 @@ pub(crate) struct Batch {
     pub(crate) partition: i32,
     pub(crate) bytes: Bytes,
     pub(crate) records: usize,
+    /// Where its records come from, for a refusal; may be empty.
+    pub(crate) origin: String,
 }
 
 /// Where a batch was stored.
@@ -136,7 +140,8 @@ impl Producer {
         }
     }
 
-    /// Sends batches, at most one for each partition, and waits until all are acknowledged.
+    /// Sends batches, at most one for each partition, and waits until all are acknowledged. While brokers are away it tries
+    /// again; a batch whose fate isn't known only when a second try can't store it twice.
     pub(crate) fn send(
         &mut self,
         client: &mut Client,
@@ -144,7 +149,9 @@ impl Producer {
     ) -> Result<Vec<Ack>, Failure> {
         let deadline = Instant::now() + self.settings.delivery;
         let mut acks = Vec::new();
-        let mut failure = None;
+        let mut failure: Option<Failure> = None;
+        let mut pause = RETRY;
+        let mut said = false;
         while !batches.is_empty() {
             if Instant::now() >= deadline {
                 return Err(failure.unwrap_or_else(|| {
@@ -152,9 +159,20 @@ impl Producer {
                         .hint("they may or may not be stored: read the end of the topic before you send them again")
                 }));
             }
-            if failure.take().is_some() {
-                std::thread::sleep(RETRY);
-                self.find_leaders(client)?;
+            if let Some(before) = failure.take() {
+                if (self.settings.stop)() {
+                    return Err(before);
+                }
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                if let Err(error) = self.find_leaders(client) {
+                    if !error.is_passing() {
+                        return Err(error);
+                    }
+                    client.reset();
+                    failure = Some(error);
+                    continue;
+                }
             }
             let mut by_leader: BTreeMap<i32, Vec<Batch>> = BTreeMap::new();
             for batch in batches.drain(..) {
@@ -174,14 +192,7 @@ impl Producer {
                                     records: batch.records,
                                 }),
                                 Some(Err((code, message))) => {
-                                    let error = Failure::kafka(
-                                        format!(
-                                            "topic {:?}, partition {}: records were refused",
-                                            self.topic, batch.partition
-                                        ),
-                                        *code,
-                                        message.as_deref(),
-                                    );
+                                    let error = self.refused(&batch, *code, message.as_deref());
                                     if !code.retriable() {
                                         return Err(error);
                                     }
@@ -197,36 +208,59 @@ impl Producer {
                             }
                         }
                     }
-                    // Without a producer id a second try could store the records twice.
-                    Err(error)
-                        if self.settings.idempotent
-                            && matches!(error.exit, Exit::Unreachable | Exit::Timeout) =>
+                    Err((error, sent))
+                        if error.is_passing() && (!sent || self.settings.idempotent) =>
                     {
+                        if !std::mem::replace(&mut said, true) {
+                            let reason = error.reason().unwrap_or_default();
+                            eprintln!("{} ({reason}); trying again", error.what());
+                        }
                         client.reset();
                         failure = Some(error);
                         batches.extend(group);
                     }
-                    Err(error) => return Err(error),
+                    Err((error, sent)) if error.is_passing() && sent => {
+                        return Err(error.hint(
+                            "records may or may not be stored: read the end of the topic before you send them again; --acks all takes care of that by itself",
+                        ));
+                    }
+                    Err((error, _)) => return Err(error),
                 }
             }
         }
         Ok(acks)
     }
 
+    fn refused(&self, batch: &Batch, code: ErrorCode, message: Option<&str>) -> Failure {
+        let from = match batch.origin.as_str() {
+            "" => String::new(),
+            origin => format!(" ({origin})"),
+        };
+        Failure::kafka(
+            format!(
+                "topic {:?}, partition {}: records were refused{from}",
+                self.topic, batch.partition
+            ),
+            code,
+            message,
+        )
+    }
+
+    /// With a failure: whether anything may have been sent.
     #[allow(clippy::type_complexity)]
     fn send_to(
         &self,
         client: &mut Client,
         leader: i32,
         batches: &[Batch],
-    ) -> Result<BTreeMap<i32, Result<i64, (ErrorCode, Option<String>)>>, Failure> {
+    ) -> Result<BTreeMap<i32, Result<i64, (ErrorCode, Option<String>)>>, (Failure, bool)> {
         let request = self.request(client.timeout_ms(), batches);
-        let link = client.node(leader)?;
+        let link = client.node(leader).map_err(|error| (error, false))?;
         if self.settings.acks == 0 {
-            link.send(&request)?;
+            link.send(&request).map_err(|error| (error, true))?;
             return Ok(batches.iter().map(|b| (b.partition, Ok(-1))).collect());
         }
-        let response = link.ask(&request)?;
+        let response = link.ask(&request).map_err(|error| (error, true))?;
         Ok(response
             .responses
             .into_iter()

@@ -21,6 +21,12 @@ pub(crate) enum Source {
     CommandLine(&'static str),
 }
 
+impl Source {
+    fn same_layer(&self, other: &Source) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -189,7 +195,16 @@ impl Loading {
             value: value.to_owned(),
             source,
         };
-        self.config.settings.insert(key.to_owned(), setting);
+        let Some(before) = self.config.settings.insert(key.to_owned(), setting.clone()) else {
+            return;
+        };
+        // One place over another is what layers are for; twice in one place is more likely a slip.
+        if before.source.same_layer(&setting.source) {
+            self.config.warnings.push(format!(
+                "{key} is given twice: {} ({}), then {} ({}); the last one counts",
+                before.value, before.source, setting.value, setting.source
+            ));
+        }
     }
 
     fn finish(mut self, environment: &[(String, String)]) -> Result<Config, Vec<Mistake>> {

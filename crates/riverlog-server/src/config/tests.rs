@@ -123,3 +123,30 @@ fn underscores_become_dots_underscores_and_dashes() {
     assert_eq!(key_of("NUM_PARTITIONS"), "num.partitions");
     assert_eq!(key_of("A__B___C_D"), "a_b-c.d");
 }
+
+#[test]
+fn a_key_that_is_given_twice_in_one_place_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("server.properties");
+    std::fs::write(&path, "num.partitions=2\nnode.id=7\nnum.partitions=3\n").unwrap();
+    let mut inputs = inputs(
+        &[("KAFKA_NODE_ID", "8")],
+        &[("node.id", "9"), ("node.id", "10")],
+    );
+    inputs.file = Some(path);
+    let config = load(&inputs).unwrap();
+    assert_eq!(config.values["num.partitions"], "3");
+    assert_eq!(config.values["node.id"], "10");
+    let [first, second] = &config.warnings[..] else {
+        panic!("{:?}", config.warnings)
+    };
+    assert!(
+        first.starts_with("num.partitions is given twice: 2 ("),
+        "{first}"
+    );
+    assert!(first.contains("server.properties:3"), "{first}");
+    assert_eq!(
+        second,
+        "node.id is given twice: 9 (--set), then 10 (--set); the last one counts"
+    );
+}

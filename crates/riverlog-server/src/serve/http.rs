@@ -86,12 +86,45 @@ fn reasons(health: &Health) -> Vec<String> {
             _ => {}
         }
     }
+    let image = health.driver.node.image();
     for (topic, partition, why) in health.driver.node.broken_partitions() {
+        let name = match image.topics.get(&topic) {
+            Some(topic) => topic.name.clone(),
+            None => topic.to_string(),
+        };
         reasons.push(format!(
-            "partition {topic}-{partition} can't be opened: {why}"
+            "partition {name}-{partition} can't be opened: {why}"
         ));
     }
     reasons
+}
+
+/// What is wrong and doesn't keep the node from serving all the rest.
+fn findings(health: &Health) -> Vec<serde_json::Value> {
+    let node = &health.driver.node;
+    let damages = node.damages().into_iter().map(|damage| {
+        serde_json::json!({
+            "kind": "damage",
+            "topic": damage.topic,
+            "partition": damage.partition,
+            "file": damage.path,
+            "from": damage.from.0,
+            "to": damage.to.0,
+            "reason": damage.reason,
+        })
+    });
+    let groups = node
+        .unavailable_coordinators()
+        .into_iter()
+        .map(|(topic, partition, why)| {
+            serde_json::json!({
+                "kind": "unavailable",
+                "topic": topic,
+                "partition": partition,
+                "reason": why,
+            })
+        });
+    damages.chain(groups).collect()
 }
 
 async fn ready(State(health): State<Arc<Health>>, RawQuery(query): RawQuery) -> Response {
@@ -106,7 +139,11 @@ async fn ready(State(health): State<Arc<Health>>, RawQuery(query): RawQuery) -> 
             .any(|p| p == "verbose" || p.starts_with("verbose="))
     });
     if verbose {
-        let body = serde_json::json!({ "ready": reasons.is_empty(), "reasons": reasons });
+        let body = serde_json::json!({
+            "ready": reasons.is_empty(),
+            "reasons": reasons,
+            "findings": findings(&health),
+        });
         return (
             status,
             [(header::CONTENT_TYPE, "application/json")],

@@ -8,9 +8,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard};
 
-/// What all connections may hold of requests that haven't come in whole.
-pub(crate) const DEFAULT_RECEIVE_BYTES: usize = 256 << 20;
-
 /// The bounds.
 #[derive(Debug)]
 pub(crate) struct Limits {

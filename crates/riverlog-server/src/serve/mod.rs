@@ -7,6 +7,8 @@ mod limits;
 mod listener;
 pub(crate) mod log;
 mod metrics;
+pub(crate) mod notices;
+mod reach;
 mod settings;
 
 use std::io::Write;
@@ -18,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use riverlog_api::kafka::{KafkaDoor, KafkaSettings};
 use riverlog_host::{DriveError, Driver};
-use riverlog_log::OpenError;
 use riverlog_log::disk::SystemDisk;
+use riverlog_log::{Disk, OpenError};
 use riverlog_node::{Reply, StartError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -31,13 +33,15 @@ use crate::failure::{Exit, Failure};
 use connection::Shared;
 use descriptors::Descriptors;
 use http::Health;
-use limits::{DEFAULT_RECEIVE_BYTES, Limits};
+use limits::Limits;
 use log::Repeats;
 
 /// Threads for sockets.
 const SOCKET_THREADS: usize = 2;
 /// Threads for the node's jobs, beside the one for the group commit.
 const JOB_THREADS: usize = 2;
+/// The least that a write-ahead log is made, however small the disk.
+const SMALLEST_WAL: u64 = 1 << 20;
 /// How long connections may take at a stop.
 const STOP: Duration = Duration::from_secs(2);
 
@@ -98,7 +102,9 @@ pub(crate) fn run(
     let http = match &plan.http {
         None => None,
         Some(at) => {
-            let (host, port) = address(at)?;
+            let (host, port) = address(at).map_err(|failure| {
+                failure.hint("give --http (or riverlog.http.address) host:port, for instance 127.0.0.1:8082, or none")
+            })?;
             let (socket, bound) = listener::bind(&host, port, 128, "--http")?;
             refuse_open(bound.ip(), at, "--http", plan.insecure)?;
             Some((socket, bound))
@@ -187,14 +193,35 @@ fn refuse_open(ip: IpAddr, at: &str, flag: &str, insecure: bool) -> Result<(), F
 fn open(plan: &Plan, bound: &[Bound], descriptors: Descriptors) -> Result<Arc<Driver>, Failure> {
     let disk = SystemDisk::open(&plan.data).map_err(|error| folder_failure(&error, &plan.data))?;
     let mut settings = settings::node_settings(&plan.config);
-    settings.volume.open_files = descriptors.files(settings.volume.open_files);
+    let asked = settings.volume.open_files;
+    settings.volume.open_files = descriptors.files(asked);
+    if settings.volume.open_files < asked {
+        tracing::warn!(
+            "of the open files that the system grants {} are for the logs, which would take {asked}; raise the limit of open files (ulimit -n, LimitNOFILE)",
+            settings.volume.open_files
+        );
+    }
     settings.listeners = bound
         .iter()
         .map(|b| (b.name.clone(), b.advertised.0.clone(), b.advertised.1))
         .collect();
+    // A write-ahead log that is written through in advance must leave room for what it is there for.
+    let total = disk.total().unwrap_or(u64::MAX);
+    if settings.volume.wal_bytes > total / 4 {
+        let wanted = settings.volume.wal_bytes;
+        settings.volume.wal_bytes = (total / 4).max(SMALLEST_WAL);
+        tracing::warn!(
+            "the write-ahead log takes {} MiB in place of {} MiB: the disk has {} MiB in all",
+            settings.volume.wal_bytes >> 20,
+            wanted >> 20,
+            total >> 20
+        );
+    }
     let sockets: Vec<_> = bound.iter().map(|b| (b.name.as_str(), b.bound)).collect();
     settings::say_what_is_used(&mut settings, &sockets, &plan.data);
-    let driver = Driver::start(Arc::new(disk), settings, JOB_THREADS)
+    let (data, repeats) = (plan.data.clone(), Repeats::new(Duration::from_secs(60), 5));
+    let tell = move |notice| notices::say(&notice, &data, &repeats);
+    let driver = Driver::start_telling(Arc::new(disk), settings, JOB_THREADS, tell)
         .map_err(|error| start_failure(&error, &plan.data))?;
     // Coordinators read their logs when they are first asked: better now than when the first client waits.
     let load = Reply::new(|_| {});
@@ -218,7 +245,7 @@ async fn serve(
     let size =
         |name: &str| usize::try_from(values.number(name).unwrap_or(i64::MAX)).unwrap_or(usize::MAX);
     let limits = Limits::new(
-        DEFAULT_RECEIVE_BYTES,
+        size("riverlog.receive.memory.bytes"),
         descriptors.connections(
             size("max.connections"),
             descriptors.files(size("riverlog.open.files")),
@@ -233,6 +260,11 @@ async fn serve(
     let mut interrupt = signal(SignalKind::interrupt()).map_err(broken)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(broken)?;
     let mut kafka = Vec::new();
+    let advertised: Vec<_> = bound
+        .iter()
+        .filter(|b| b.advertised != (b.bound.ip().to_string(), b.bound.port()))
+        .map(|b| (b.name.clone(), b.advertised.clone()))
+        .collect();
     for one in bound {
         let at = place(&one.advertised.0, one.advertised.1);
         tracing::info!(listener = one.name, bound = %one.bound, "Kafka at {at}");
@@ -245,6 +277,7 @@ async fn serve(
                 auto_create_topics: values.is_true("auto.create.topics.enable"),
                 fetch_sessions: size("max.incremental.fetch.session.cache.slots"),
                 max_fetch_bytes: size("fetch.max.bytes"),
+                max_described_partitions: size("max.request.partition.size.limit"),
                 ..KafkaSettings::default()
             },
         );
@@ -284,6 +317,7 @@ async fn serve(
             }
         });
     }
+    tokio::spawn(reach::check(advertised));
     let ready_ms = start.elapsed().as_millis() as u64;
     tracing::info!(ready_ms, data = %plan.data.display(), "ready");
     if plan.kafka_lines {
@@ -342,7 +376,7 @@ pub(crate) fn config_failure(mistakes: &[impl ToString]) -> Failure {
         .hint("`riverlog config explain KEY` says what a key means; `riverlog config lint FILE` checks a file")
 }
 
-fn folder_failure(error: &std::io::Error, data: &Path) -> Failure {
+pub(crate) fn folder_failure(error: &std::io::Error, data: &Path) -> Failure {
     let what = format!("the data folder {} can't be used", data.display());
     match error.kind() {
         std::io::ErrorKind::PermissionDenied => Failure::new(Exit::Auth, what)
@@ -365,18 +399,41 @@ fn folder_failure(error: &std::io::Error, data: &Path) -> Failure {
     }
 }
 
-fn start_failure(error: &DriveError, data: &Path) -> Failure {
+pub(crate) fn start_failure(error: &DriveError, data: &Path) -> Failure {
     let what = format!("the data folder {} can't be used", data.display());
     match error {
         DriveError::Start(StartError::Open(OpenError::InUse)) => Failure::new(Exit::Conflict, what)
             .why("another riverlog process uses it")
             .hint("stop that process, or name another folder with --data"),
+        DriveError::Start(StartError::Open(OpenError::Foreign { found })) => {
+            let kafka = found == "meta.properties";
+            let hint = if kafka {
+                "this release doesn't take over Kafka's folders: name a new one with --data, and copy topics with a client"
+            } else {
+                "name an empty folder or a new one with --data"
+            };
+            Failure::new(Exit::Conflict, what)
+                .why(format!(
+                    "it holds {found:?} and no data of riverlog, so another folder may be meant"
+                ))
+                .hint(hint)
+        }
         DriveError::Start(StartError::Open(OpenError::Newer { found, known })) => {
             Failure::new(Exit::Conflict, what)
                 .why(format!(
                     "it has format {found}, and this release knows formats up to {known}"
                 ))
                 .hint("start a newer release of riverlog")
+        }
+        DriveError::Start(StartError::Open(OpenError::Disk(disk)))
+            if disk.source.kind() == std::io::ErrorKind::IsADirectory =>
+        {
+            Failure::new(Exit::Conflict, what)
+                .why(format!(
+                    "{:?} in it is a folder, and has to be a file",
+                    disk.path
+                ))
+                .hint("move that folder away, or name another data folder with --data")
         }
         DriveError::Start(StartError::Open(OpenError::Disk(disk))) => {
             let failure = folder_failure(&disk.source, data);
@@ -387,6 +444,17 @@ fn start_failure(error: &DriveError, data: &Path) -> Failure {
                 }
                 None => failure,
             }
+        }
+        DriveError::Start(StartError::OtherNode { found, asked }) => {
+            Failure::new(Exit::Conflict, what)
+                .why(format!(
+                    "it belongs to node {}, and this is node {}",
+                    found.0, asked.0
+                ))
+                .hint(format!(
+                    "start with node.id={}, or name another folder with --data",
+                    found.0
+                ))
         }
         other => Failure::new(Exit::Finding, what).why(other.to_string()),
     }

@@ -2,10 +2,15 @@
 
 #![allow(dead_code, unreachable_pub)]
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use riverlog_wire::frame;
+use riverlog_wire::messages::{Request, Response};
+use riverlog_wire::primitives::Reader;
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -41,19 +46,21 @@ pub fn riverlog(args: &[&str]) -> Command {
 impl Server {
     /// Starts one on free ports.
     pub fn start(data: &Path, more: &[&str]) -> Server {
+        Server::start_at(data, "127.0.0.1:0", more)
+    }
+
+    /// Starts one for Kafka clients at an address: that of one which has been there before, say.
+    pub fn start_at(data: &Path, kafka: &str, more: &[&str]) -> Server {
         let data = data.to_str().unwrap();
-        let mut args = vec![
-            "serve",
-            "--data",
-            data,
-            "--listen",
-            "127.0.0.1:0",
-            "--http",
-            "127.0.0.1:0",
-        ];
-        args.extend(["--log-format", "json"]);
+        let mut args = vec!["serve", "--data", data, "--listen", kafka];
+        args.extend(["--http", "127.0.0.1:0", "--log-format", "json"]);
         args.extend(more);
-        let mut child = riverlog(&args).stderr(Stdio::piped()).spawn().unwrap();
+        Server::spawned(riverlog(&args))
+    }
+
+    /// Waits until a command that is a server serves.
+    pub fn spawned(mut command: Command) -> Server {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (mut kafka, mut http, mut log) = (String::new(), String::new(), String::new());
         for line in lines.by_ref() {
@@ -124,6 +131,61 @@ impl Server {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
+}
+
+/// Asks a server's HTTP listener: status and body.
+pub fn http(at: &str, path: &str, host: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(at).unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    let body = answer.split_once("\r\n\r\n").unwrap().1.to_owned();
+    (status, body)
+}
+
+/// Asks a broker in a version, over a connection of its own.
+pub fn ask<R: Request>(at: &str, version: i16, request: &R) -> R::Response {
+    let mut out = Vec::new();
+    frame::encode_request(&mut out, version, 7, Some("test"), request).unwrap();
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&out).unwrap();
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).unwrap();
+    let mut bytes = vec![0; usize::try_from(i32::from_be_bytes(length)).unwrap()];
+    stream.read_exact(&mut bytes).unwrap();
+    let bytes = bytes::Bytes::from(bytes);
+    let mut reader = Reader::shared(&bytes);
+    frame::ResponseHeader::decode(&mut reader, R::KEY, version).unwrap();
+    R::Response::decode(&mut reader, version).unwrap()
+}
+
+/// The segments under a folder that hold something, the largest first.
+pub fn segments(under: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(under).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(segments(&path));
+        } else if path.extension().is_some_and(|e| e == "log") {
+            found.push(path);
+        }
+    }
+    found.retain(|path| path.metadata().unwrap().len() > 0);
+    found.sort_by_key(|path| std::cmp::Reverse(path.metadata().unwrap().len()));
+    found
+}
+
+/// Flips a byte of a file.
+pub fn flip(path: &Path, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 0xff;
+    std::fs::write(path, bytes).unwrap();
 }
 
 /// Runs a command with something on standard input.

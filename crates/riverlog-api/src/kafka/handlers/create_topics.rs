@@ -9,7 +9,7 @@ use riverlog_wire::messages::create_topics_response::{
     CreatableTopicConfigs, CreatableTopicResult,
 };
 use riverlog_wire::messages::{CreateTopicsRequest, CreateTopicsResponse};
-use riverlog_wire::{BrokerId, ErrorCode, TopicId};
+use riverlog_wire::{BrokerId, ErrorCode};
 
 use super::configs;
 use crate::kafka::door::KafkaDoor;
@@ -64,7 +64,7 @@ fn new_topic(door: &KafkaDoor, topic: CreatableTopic) -> NewTopic {
             .into_iter()
             .map(|c| (c.name, c.value))
             .collect(),
-        id: TopicId(door.node.random().to_be_bytes()),
+        id: door.node.new_topic_id(),
         internal: false,
     }
 }

@@ -1,5 +1,5 @@
-//! DescribeLogDirs v1–v5 (KIP-113, 827, 1066). One data folder; sizes are those of the segments. The size of the volume isn't known
-//! here, and is −1, as Kafka says "unknown".
+//! DescribeLogDirs v1–v5 (KIP-113, 827, 1066). One data folder; sizes are those of the segments, and of the disk that it
+//! is on; −1 where there is none, as Kafka says "unknown".
 
 use std::collections::BTreeMap;
 
@@ -23,13 +23,18 @@ pub(super) fn handle(context: &Context<'_>, request: DescribeLogDirsRequest, res
         None => all(door, &image),
         Some(asked) => these(door, &image, asked),
     };
+    let bytes = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    let (total_bytes, usable_bytes) = match door.node.disk_space() {
+        Some((total, usable)) => (bytes(total), bytes(usable)),
+        None => (-1, -1),
+    };
     responder.send(&DescribeLogDirsResponse {
         results: vec![DescribeLogDirsResult {
             error_code: ErrorCode::NONE,
             log_dir: configs::log_dir(door),
             topics,
-            total_bytes: -1,
-            usable_bytes: -1,
+            total_bytes,
+            usable_bytes,
             is_cordoned: false,
         }],
         ..DescribeLogDirsResponse::default()

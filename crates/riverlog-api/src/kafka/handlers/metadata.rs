@@ -62,7 +62,7 @@ pub(super) fn handle(context: &Context<'_>, request: MetadataRequest, responder:
         name: name.clone(),
         partitions: -1,
         replication_factor: -1,
-        id: TopicId(door.node.random().to_be_bytes()),
+        id: door.node.new_topic_id(),
         ..NewTopic::default()
     });
     let command = AdminCommand::CreateTopics {

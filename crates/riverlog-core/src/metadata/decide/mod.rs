@@ -139,10 +139,17 @@ impl PartitionBudget {
             }
             None => refuse(
                 ErrorCode::POLICY_VIOLATION,
-                format!(
-                    "{count} partitions are more than the {} that are left of this request's {}; make them in several requests",
-                    self.left, self.most
-                ),
+                if self.left == self.most {
+                    format!(
+                        "one request can make {} partitions, and {count} are asked for; make fewer at once",
+                        self.most
+                    )
+                } else {
+                    format!(
+                        "{count} partitions are more than the {} that are left of this request's {}; make them in several requests",
+                        self.left, self.most
+                    )
+                },
             ),
         }
     }

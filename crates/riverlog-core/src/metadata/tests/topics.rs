@@ -325,7 +325,7 @@ fn a_request_makes_only_so_many_partitions() {
                 Partition BwcHBwcHBwcHBwcHBwcHAQ 1 (1 led by 1)
                 Topic { id: TopicId(BwcHBwcHBwcHBwcHBwcHAw), tenant: Tenant(0), name: "c" }
                 Partition BwcHBwcHBwcHBwcHBwcHAw 0 (1 led by 1)
-            POLICY_VIOLATION: 2147483645 partitions are more than the 3 that are left of this request's 3; make them in several requests
+            POLICY_VIOLATION: one request can make 3 partitions, and 2147483645 are asked for; make fewer at once
         "#]]);
 }
 
