@@ -15,6 +15,16 @@ pub enum Error {
     /// The data folder can't be opened.
     #[error("the broker can't start: {0}")]
     Start(#[from] DriveError),
+    /// A port can't be opened for clients.
+    #[error(
+        "clients can't be served at {address}: {source}; choose an address of this machine and a free port (0: any)"
+    )]
+    Listen {
+        /// Asked for.
+        address: String,
+        /// The system's words.
+        source: std::io::Error,
+    },
     /// There is no such topic.
     #[error("topic {0:?} doesn't exist; create it first")]
     UnknownTopic(String),

@@ -29,12 +29,19 @@
 //!   lost a partition can't commit for it any more.
 //! - Records of a [`Transaction`], and the offsets committed in it, count together or not at all.
 //! - At-least-once by default: what was handed out and not committed comes again. [`Delivery::AtMostOnce`] commits first.
+//!
+//! # Features
+//!
+//! - `listen`: `Broker::listen` opens a port for Kafka clients, so that a test of a program in any language has a real broker in
+//!   milliseconds.
 
 mod aborted;
 mod broker;
 mod consumer;
 mod error;
 mod group;
+#[cfg(feature = "listen")]
+mod listen;
 mod publish;
 mod record;
 mod topic;
@@ -44,6 +51,8 @@ pub use broker::{Broker, BrokerBuilder};
 pub use consumer::{Consumer, Delivery, Start, Subscription};
 pub use error::{Error, Result};
 pub use group::{ConsumerGroup, Lag, Member, PartitionLag};
+#[cfg(feature = "listen")]
+pub use listen::Listener;
 pub use publish::{Message, RecordId};
 pub use record::Record;
 pub use topic::{Durability, Full, Partition, Topic, TopicBuilder};

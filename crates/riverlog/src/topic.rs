@@ -7,7 +7,7 @@ use riverlog_core::metadata::TopicRef;
 use riverlog_core::metadata::{AdminCommand, NewTopic, TopicImage};
 use riverlog_node::{FetchCommand, FetchPartition, Isolation, OffsetQuery, PartitionDescription};
 use riverlog_wire::batch::batches;
-use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, TopicId};
+use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
 
 use crate::{Broker, Error, Result};
 
@@ -109,7 +109,7 @@ impl<'a> TopicBuilder<'a> {
             partitions: self.partitions,
             replication_factor: -1,
             configs: self.configs,
-            id: TopicId(self.broker.driver.node.random().to_be_bytes()),
+            id: self.broker.driver.node.new_topic_id(),
             ..NewTopic::default()
         };
         let command = AdminCommand::CreateTopics {

@@ -326,13 +326,15 @@ impl Client {
 
     fn coordinator_of(&mut self, key_type: i8, what: &str, group: &str) -> Result<i32, Failure> {
         if i16::try_from(group.len()).is_err() {
-            return Err(Failure::usage(format!("the name of the {what} is too long"))
-                .why(format!(
-                    "it has {} bytes, and Kafka's protocol takes {} at most",
-                    group.len(),
-                    i16::MAX
-                ))
-                .hint("give a shorter one"));
+            return Err(
+                Failure::usage(format!("the name of the {what} is too long"))
+                    .why(format!(
+                        "it has {} bytes, and Kafka's protocol takes {} at most",
+                        group.len(),
+                        i16::MAX
+                    ))
+                    .hint("give a shorter one"),
+            );
         }
         let deadline = Instant::now() + self.settings.timeout;
         loop {
