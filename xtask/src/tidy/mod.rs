@@ -4,6 +4,7 @@
 
 mod arrows;
 mod calls;
+mod catalogue;
 mod files;
 mod licences;
 mod links;
@@ -89,6 +90,7 @@ pub(crate) fn run(_: &Args) -> Result<()> {
     findings.extend(calls::check(&files));
     findings.extend(files::check(&files, &developer_folders(&root)));
     findings.extend(links::check(&files, &root));
+    findings.extend(catalogue::check(&files));
     let count = findings.len();
     eprint!("{}", Report(findings));
     match count {

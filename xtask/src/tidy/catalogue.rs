@@ -1,0 +1,74 @@
+//! Tests that documents name and that aren't there: `path/to/file.rs::name` in backquotes.
+
+use super::{File, Finding};
+
+/// Pages that name tests.
+const PAGES: &[&str] = &["docs/reliability/catalogue.md"];
+
+pub(super) fn check(files: &[File]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for page in files.iter().filter(|f| PAGES.contains(&f.path.as_str())) {
+        for (number, line) in (1..).zip(page.text.lines()) {
+            for name in line.split('`').skip(1).step_by(2) {
+                if let Some(what) = missing(name, files) {
+                    found.push(Finding {
+                        file: page.path.clone(),
+                        line: number,
+                        what,
+                        why: "a test that isn't there shows nothing".into(),
+                        remedy: "name the test as it is called now, or say that nothing shows it"
+                            .into(),
+                    });
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What is wrong with a name in backquotes, if it is that of a test.
+fn missing(name: &str, files: &[File]) -> Option<String> {
+    let (path, test) = name.split_once("::")?;
+    let Some(file) = files.iter().find(|f| f.path == path) else {
+        return Some(format!("`{name}`: there is no {path}"));
+    };
+    // A function, or a check of the table in tests/checks.
+    let function = format!("fn {test}(");
+    let check = format!("\"{test}\"");
+    let there = file.text.contains(&function) || file.text.contains(&check);
+    (!there).then(|| format!("`{name}`: {path} has no such test"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> File {
+        File {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_test_that_is_not_there_is_found() {
+        let page = "| A | `a/t.rs::one` | `a/t.rs::two` |\n| B | `a/c.rs::a-check` `no.rs::x` | `cargo test` |\n";
+        let files = [
+            file("docs/reliability/catalogue.md", page),
+            file("docs/other.md", "`no.rs::y`"),
+            file("a/t.rs", "#[test]\nfn one() {}\n"),
+            file("a/c.rs", "name: \"a-check\","),
+        ];
+        let whats: Vec<(usize, String)> = check(&files)
+            .into_iter()
+            .map(|f| (f.line, f.what))
+            .collect();
+        assert_eq!(
+            whats,
+            [
+                (1, "`a/t.rs::two`: a/t.rs has no such test".to_owned()),
+                (2, "`no.rs::x`: there is no no.rs".to_owned()),
+            ]
+        );
+    }
+}
