@@ -20,7 +20,11 @@ fn main() -> std::io::Result<()> {
                 let at = bytes.iter().zip(after).position(|(a, b)| a != b);
                 if at.is_some() || bytes.len() != after.len() {
                     let at = at.unwrap_or(bytes.len().min(after.len()));
-                    println!("  {path}: {} bytes, now {}, from {at} on", bytes.len(), after.len());
+                    println!(
+                        "  {path}: {} bytes, now {}, from {at} on",
+                        bytes.len(),
+                        after.len()
+                    );
                 }
             }
         }
