@@ -87,6 +87,8 @@ class Sender(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.how, self.random = how, random.Random(f"{options.seed} {name}")
         self.acked = self.count = self.pending = 0
+        # Told to be quiet, with nothing under way: no send without an answer, no transaction without an end.
+        self.idle = False
         settings = {
             **COMMON,
             "acks": "all",
@@ -140,6 +142,7 @@ class Sender(threading.Thread):
         if self.how == "transactions":
             self.in_transactions()
         while not stopping.is_set():
+            self.idle = quiet.is_set() and self.pending == 0
             if quiet.is_set() or self.pending > 1_000:
                 self.producer.poll(0.05)
                 continue
@@ -153,6 +156,7 @@ class Sender(threading.Thread):
         self.insist(lambda: self.producer.init_transactions(10))
         number = 0
         while not stopping.is_set():
+            self.idle = quiet.is_set() and self.pending == 0
             if quiet.is_set():
                 self.producer.poll(0.05)
                 continue
@@ -348,7 +352,7 @@ class Run:
     def quiet(self, seconds):
         """Nothing new is sent, and what was sent is answered."""
         quiet.set()
-        return until(seconds, lambda: all(sender.pending == 0 for sender in self.senders))
+        return until(seconds, lambda: all(sender.idle for sender in self.senders))
 
     def drain(self, seconds):
         """All groups come to the end of all partitions."""
