@@ -71,6 +71,30 @@ mutants! {
     BrokenLogDeleted = "broken-log-deleted",
     /// What a process wrote whose sync failed is synced again, not written again.
     TailNotWrittenAgain = "tail-not-written-again",
+    /// A batch that is taken back stays known of its producer.
+    UndoForgotten = "undo-forgotten",
+    /// A batch that is taken back stays in the write-ahead log.
+    TakenBackNotLogged = "taken-back-not-logged",
+    /// A small file is renamed into place before it is synced.
+    ReplacedNotSynced = "replaced-not-synced",
+    /// The last append below the high watermark isn't answered.
+    AnswerOneShort = "answer-one-short",
+    /// Retention by count takes one record too many.
+    RetentionOneTooMany = "retention-one-too-many",
+    /// Files go before the start that lets them go is durable.
+    FilesBeforeStart = "files-before-start",
+    /// Segments go without a snapshot of what they said of producers.
+    HeadWithoutSnapshot = "head-without-snapshot",
+    /// Blocks are not compared with their checksums.
+    DamageServed = "damage-served",
+    /// A disk that was full is never looked at again.
+    FullForEver = "full-for-ever",
+    /// The mark of a clean stop stays when something is changed.
+    CleanMarkKept = "clean-mark-kept",
+    /// A coordinator that takes over takes it that members know what they hold.
+    MembersNotTold = "members-not-told",
+    /// A batch that is stored already is stored again.
+    DuplicateStored = "duplicate-stored",
     /// Readers of committed records see what is open.
     OpenTransactionStable = "open-transaction-stable",
     /// After a restart nothing is known of what was aborted.

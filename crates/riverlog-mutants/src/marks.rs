@@ -51,6 +51,26 @@ marks! {
     PartitionMoved,
     /// A stale member was refused.
     StaleCommitRefused,
+    /// A node was stopped cleanly.
+    StoppedCleanly,
+    /// A node stood still.
+    Frozen,
+    /// A wall clock jumped.
+    ClockJumped,
+    /// A request was lost.
+    RequestLost,
+    /// An answer was lost.
+    AnswerLost,
+    /// A request came twice.
+    RequestRepeated,
+    /// A topic was deleted.
+    TopicDeleted,
+    /// An append to a full bounded topic waited.
+    BoundedWaited,
+    /// A node refused to start with what was damaged.
+    DamageRefused,
+    /// A damaged range was refused to a reader.
+    DamageSkipped,
 }
 
 #[cfg(feature = "planted")]

@@ -218,6 +218,7 @@ impl State {
             let until = now.mono.saturating_add(bound.patience);
             let until = until.min(appending.deadline);
             appending.blocked_until = until;
+            riverlog_mutants::sometimes(riverlog_mutants::Mark::BoundedWaited);
             bound.blocked.push_back(appending);
             self.set_timer(until, owed);
         } else {

@@ -1,18 +1,24 @@
 //! Whole nodes and their clients on one thread, from one seed.
 //!
-//! Time jumps from event to event. The disk loses what wasn't synced, in any subset; processes die, devices fail, disks
-//! fill up and slow down. Clients write unique values and remember what they were told; after each step invariants are
-//! checked, and in the end, with all faults healed, everything must move again and all that was acknowledged must be there.
+//! Time jumps from event to event. The disk loses what wasn't synced, in any subset; processes die and stand still, devices fail,
+//! fill up and slow down, clocks jump, connections lose what they carry. Clients write unique values and remember what they were
+//! told; after each step invariants are checked, and in the end, with all faults healed, everything must move again and all that
+//! was acknowledged must be there.
 //!
 //! The same seed gives the same run, to the bit: the trace hash says so.
 
 mod clients;
+mod core;
+mod end;
 mod faults;
+mod files;
 mod host;
 mod model;
+mod network;
 mod swarm;
 mod trace;
 mod transactions;
+mod wall;
 mod world;
 
 pub use model::Violation;

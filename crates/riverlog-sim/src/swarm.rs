@@ -28,6 +28,16 @@ pub(crate) struct Swarm {
     pub(crate) sync: Duration,
     /// How much slower a slow disk is.
     pub(crate) slow: u32,
+    pub(crate) clean_stop: u64,
+    pub(crate) freeze: u64,
+    pub(crate) clock: u64,
+    pub(crate) reset: u64,
+    /// Of 1,000 requests, how many are late, lost, answered to nobody or come twice.
+    pub(crate) network: u64,
+    /// How many clients delete records. Many of them do nothing else, in small steps.
+    pub(crate) trimmers: usize,
+    /// Whether a client makes and deletes a topic over and over.
+    pub(crate) maker: bool,
     /// Whether bytes of files beside the segments rot.
     pub(crate) flips: bool,
     /// The mean time that a client thinks.
@@ -42,6 +52,10 @@ pub(crate) struct TopicPlan {
     pub(crate) sync: bool,
     /// Whether clients call DeleteRecords on it, or it has retention by count.
     pub(crate) trimmed: bool,
+    /// `riverlog.retention.records`.
+    pub(crate) keeps: Option<i64>,
+    /// `riverlog.max.records`: appends wait until everyone has committed what is to go.
+    pub(crate) bound: Option<i64>,
     pub(crate) configs: Vec<(String, Option<String>)>,
 }
 
@@ -52,7 +66,10 @@ fn one_of<T: Clone>(random: &mut Random, choices: &[T]) -> T {
 impl Swarm {
     pub(crate) fn draw(random: &mut Random) -> Swarm {
         let count = 1 + random.below(3);
-        let topics = (0..count).map(|n| TopicPlan::draw(random, n)).collect();
+        let trimmers = one_of(random, &[1, 1, 1, 24]);
+        let topics = (0..count)
+            .map(|n| TopicPlan::draw(random, n, trimmers > 1))
+            .collect();
         let mut configs = BTreeMap::new();
         configs.insert(
             "log.segment.bytes".to_owned(),
@@ -82,8 +99,15 @@ impl Swarm {
             full_disk: one_of(random, &[0, 0, 2, 5]),
             sync: Duration::from_micros(one_of(random, &[100, 1_000, 20_000])),
             slow: one_of(random, &[1, 1, 10, 100]),
+            clean_stop: one_of(random, &[0, 0, 2]),
+            freeze: one_of(random, &[0, 0, 2]),
+            clock: one_of(random, &[0, 0, 3]),
+            reset: one_of(random, &[0, 0, 3]),
+            network: one_of(random, &[0, 0, 10, 50]),
+            trimmers,
+            maker: random.chance(1, 3),
             flips: random.chance(1, 3),
-            think: Duration::from_micros(one_of(random, &[200, 2_000, 50_000])),
+            think: Duration::from_micros(one_of(random, &[200, 2_000, 50_000, 400_000])),
         }
     }
 }
@@ -110,7 +134,7 @@ impl Swarm {
 }
 
 impl TopicPlan {
-    fn draw(random: &mut Random, number: u64) -> TopicPlan {
+    fn draw(random: &mut Random, number: u64, many_trimmers: bool) -> TopicPlan {
         let mut configs = Vec::new();
         let mut set =
             |key: &str, value: &str| configs.push((key.to_owned(), Some(value.to_owned())));
@@ -123,18 +147,31 @@ impl TopicPlan {
             "index.interval.bytes",
             one_of(random, &["0", "200", "4096"]),
         );
-        let trimmed = random.chance(1, 3);
+        let trimmed = random.chance(1, 3) || (many_trimmers && number == 0);
+        let mut keeps = None;
         if trimmed && random.chance(1, 2) {
-            set(
-                "riverlog.retention.records",
-                one_of(random, &["5", "50", "500"]),
-            );
+            keeps = Some(one_of(random, &[5, 50, 500]));
+        }
+        let mut bound = None;
+        if sync && !trimmed && random.chance(1, 4) {
+            bound = Some(one_of(random, &[10, 100]));
+        }
+        if let Some(keep) = keeps {
+            set("riverlog.retention.records", &keep.to_string());
+        }
+        if let Some(bound) = bound {
+            set("riverlog.max.records", &bound.to_string());
         }
         TopicPlan {
             name: format!("topic-{number}"),
-            partitions: 1 + random.below(4) as i32,
+            partitions: match many_trimmers && number == 0 {
+                true => 8,
+                false => 1 + random.below(4) as i32,
+            },
             sync,
             trimmed,
+            keeps,
+            bound,
             configs,
         }
     }

@@ -1,29 +1,25 @@
 //! The event loop: clients, jobs, time and faults, one after the other.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use riverlog_core::Now;
 use riverlog_core::groups::{CommittedOffset, GroupAnswer, TopicPartition};
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, NewTopic, TopicRef};
-use riverlog_log::disk::{CrashDisk, Random};
-use riverlog_mutants::{Mark, sometimes};
-use riverlog_node::harness::Seeded;
+use riverlog_log::disk::Random;
 use riverlog_node::{
-    AppendAnswer, AppendFailure, FetchAnswer, FetchCommand, FetchPartition, FetchedPartition, Host,
-    Isolation, Job, JobDone, Node, PartitionRef, Reply, StableAnswer,
+    AppendAnswer, AppendFailure, FetchAnswer, FetchCommand, FetchPartition, Isolation, Job,
+    JobDone, Reply, StableAnswer,
 };
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
 
-use crate::clients::{Client, records_of};
-use crate::faults::{self, Fault};
-use crate::host::SimHost;
-use crate::model::{Model, Place, Violation};
+use crate::clients::Client;
+pub(crate) use crate::core::Core;
+use crate::faults;
+use crate::model::Violation;
+use crate::network::Request;
 use crate::swarm::Swarm;
-use crate::trace::Trace;
-use crate::transactions::{self, Transactions, committed_of};
+use crate::transactions;
 
 /// What a client is told.
 #[derive(Debug)]
@@ -34,14 +30,19 @@ pub(crate) enum Outcome {
     Group(GroupAnswer),
     Committed(Result<Vec<(TopicPartition, Option<CommittedOffset>)>, ErrorCode>),
     Deleted(Result<Offset, ErrorCode>),
+    Admin(Result<AdminAnswer, ErrorCode>),
     Marker(Result<(), ErrorCode>),
     Stable(StableAnswer),
-    /// The node died first: what was asked may or may not have happened.
+    /// The connection is gone, or the node: what was asked may or may not have happened.
     Lost,
 }
 
-enum Event {
+pub(crate) enum Event {
     Client(usize),
+    /// A request comes to the node, unless its connection was cut meanwhile.
+    Arrive(u64, Request),
+    /// The client hears that nothing will come of its request.
+    Lost(usize, u64),
     Run(u64, Job),
     Done(u64, JobDone),
     Tick(u64),
@@ -49,41 +50,6 @@ enum Event {
     PowerCut,
     Start,
     HealDisk,
-}
-
-/// Everything but the clients.
-pub(crate) struct Core {
-    pub(crate) random: Random,
-    pub(crate) swarm: Swarm,
-    pub(crate) model: Model,
-    pub(crate) trace: Trace,
-    pub(crate) clock: Duration,
-    pub(crate) healing: bool,
-    pub(crate) operations: u64,
-    pub(crate) disk: CrashDisk,
-    node: Option<Arc<Node>>,
-    host: Arc<SimHost>,
-    /// Counts the starts of the node; answers and jobs of an earlier life are dropped.
-    life: u64,
-    queue: BTreeMap<(Duration, u64), Event>,
-    events: u64,
-    inbox: Arc<Mutex<Vec<(u64, usize, Outcome)>>>,
-    slow_until: Duration,
-    /// The disk is failing on its own; the node is restarted after a while.
-    pub(crate) faulty: bool,
-    crashes: u64,
-    power_cuts: u64,
-    /// Clients have stopped: what is there is counted.
-    stopped: bool,
-    /// The disk has failed since the node started.
-    erred: bool,
-    places: Vec<Place>,
-    /// Found in this life; `None` while a log can't be opened.
-    found: Vec<Option<PartitionRef>>,
-    /// When the node is called next because of the time.
-    next_tick: Option<Duration>,
-    holders: BTreeMap<Place, String>,
-    pub(crate) transactions: Transactions,
 }
 
 /// What a run did.
@@ -111,33 +77,7 @@ pub struct Report {
 pub fn run(seed: u64, show: bool) -> Report {
     let mut random = Random::new(seed);
     let swarm = Swarm::draw(&mut random).with_transactions(seed);
-    let core = Core {
-        disk: CrashDisk::new(random.next_u64()),
-        random,
-        model: Model::default(),
-        trace: Trace::new(show),
-        clock: Duration::ZERO,
-        healing: false,
-        operations: 0,
-        node: None,
-        host: Arc::default(),
-        life: 0,
-        queue: BTreeMap::new(),
-        events: 0,
-        inbox: Arc::default(),
-        slow_until: Duration::ZERO,
-        faulty: false,
-        crashes: 0,
-        power_cuts: 0,
-        stopped: false,
-        erred: false,
-        places: swarm.places(),
-        found: Vec::new(),
-        next_tick: None,
-        holders: BTreeMap::new(),
-        transactions: Transactions::default(),
-        swarm,
-    };
+    let core = Core::new(random, swarm, show);
     let mut world = World {
         clients: Client::all(&core.swarm),
         core,
@@ -156,12 +96,13 @@ pub fn run(seed: u64, show: bool) -> Report {
     }
 }
 
-struct World {
-    core: Core,
-    clients: Vec<Client>,
+pub(crate) struct World {
+    pub(crate) core: Core,
+    pub(crate) clients: Vec<Client>,
 }
 
 impl World {
+    /// Two phases: clients among faults, then none, and everyone must move; then all is read, and at last damaged.
     fn run(&mut self) -> Result<(), Violation> {
         let swarm = format!("{:?}", self.core.swarm);
         self.core.note(&swarm);
@@ -174,7 +115,8 @@ impl World {
             self.step()?;
         }
         self.heal_and_progress()?;
-        self.check_everything()
+        self.check_everything()?;
+        self.damage_and_read()
     }
 
     fn create_topics(&mut self) -> Result<(), Violation> {
@@ -227,7 +169,7 @@ impl World {
     }
 
     /// One event, and what follows from it at once.
-    fn step(&mut self) -> Result<(), Violation> {
+    pub(crate) fn step(&mut self) -> Result<(), Violation> {
         self.core.collect_jobs();
         let Some(((at, _), event)) = self.core.queue.pop_first() else {
             return Err(Violation::new(
@@ -236,14 +178,46 @@ impl World {
             ));
         };
         self.core.clock = self.core.clock.max(at);
+        if let Some(event) = self.unless_frozen(at, event) {
+            self.happen(at, event)?;
+            self.deliver()?;
+            self.core.check_positions()?;
+        }
+        Ok(())
+    }
+
+    /// What the node would do while it stands still comes afterwards.
+    fn unless_frozen(&mut self, at: Duration, event: Event) -> Option<Event> {
+        let core = &mut self.core;
+        let until = core.frozen_until;
+        if core.clock >= until {
+            return Some(event);
+        }
+        match event {
+            Event::Tick(life) if life != core.life || core.next_tick != Some(at) => return None,
+            Event::Tick(_) => core.next_tick = Some(until),
+            Event::Run(..) | Event::Done(..) | Event::Arrive(..) => {}
+            _ => return Some(event),
+        }
+        core.schedule(until, event);
+        None
+    }
+
+    fn happen(&mut self, at: Duration, event: Event) -> Result<(), Violation> {
         match event {
             Event::Client(_) if self.core.stopped => {}
             Event::Client(client) => {
                 self.clients[client].step(&mut self.core, client)?;
                 if !self.core.healing {
-                    self.maybe_fault()?;
+                    faults::perhaps(self)?;
                 }
             }
+            Event::Arrive(connections, request) if connections == self.core.connections => {
+                if let Some((node, now)) = self.core.node() {
+                    request.arrive(&node, now);
+                }
+            }
+            Event::Lost(client, number) => self.tell(client, number, Outcome::Lost)?,
             Event::Run(life, job) if life == self.core.life => self.core.run_job(job),
             Event::Done(life, done) if life == self.core.life => {
                 if let Some((node, now)) = self.core.node() {
@@ -257,7 +231,7 @@ impl World {
                     self.core.schedule_tick(next);
                 }
             }
-            Event::Run(..) | Event::Done(..) | Event::Tick(_) => {}
+            Event::Run(..) | Event::Done(..) | Event::Tick(_) | Event::Arrive(..) => {}
             Event::PowerCut => self.power_cut()?,
             Event::Start => self.core.start_node()?,
             Event::HealDisk => {
@@ -270,63 +244,45 @@ impl World {
                 }
             }
         }
-        self.deliver()?;
-        self.core.check_positions()
+        Ok(())
     }
 
     /// Gives the answers to the clients that asked.
-    fn deliver(&mut self) -> Result<(), Violation> {
+    pub(crate) fn deliver(&mut self) -> Result<(), Violation> {
         loop {
             let answers = std::mem::take(&mut *self.core.inbox.lock());
             if answers.is_empty() {
                 return Ok(());
             }
-            for (life, client, outcome) in answers {
-                if life == self.core.life {
-                    self.clients[client].outcome(&mut self.core, client, outcome)?;
-                    self.core.think(client);
-                }
+            for (client, number, outcome) in answers {
+                self.tell(client, number, outcome)?;
             }
         }
     }
 
-    fn maybe_fault(&mut self) -> Result<(), Violation> {
-        match faults::draw(&mut self.core) {
-            None => Ok(()),
-            Some(Fault::Kill) => self.die("killed"),
-            Some(Fault::Flip) => {
-                faults::flip(&mut self.core);
-                Ok(())
-            }
-            Some(Fault::PowerCut) => self.power_cut(),
-            Some(Fault::PowerFails { changes }) => {
-                self.core.disk.fail_after(changes);
-                let later = self.core.clock + Duration::from_micros(self.core.random.below(5_000));
-                self.core.schedule(later, Event::PowerCut);
-                Ok(())
-            }
-            Some(Fault::Disk) => {
-                self.core.faulty = true;
-                self.core.erred = true;
-                let later = self.core.clock + Duration::from_millis(self.core.random.below(500));
-                self.core.schedule(later, Event::HealDisk);
-                Ok(())
-            }
-            Some(Fault::Full) => {
-                let later = self.core.clock + Duration::from_millis(self.core.random.below(2_000));
-                self.core.schedule(later, Event::HealDisk);
-                Ok(())
-            }
-            Some(Fault::Slow) => {
-                self.core.slow_until =
-                    self.core.clock + Duration::from_millis(self.core.random.below(3_000));
-                Ok(())
-            }
+    /// Tells a client, when it still waits for that.
+    fn tell(&mut self, client: usize, number: u64, outcome: Outcome) -> Result<(), Violation> {
+        if self.core.asking.get(&client) == Some(&number) {
+            self.core.asking.remove(&client);
+            self.clients[client].outcome(&mut self.core, outcome)?;
+            self.core.think(client);
         }
+        Ok(())
+    }
+
+    /// Whatever clients wait for, and what is on its way, is lost.
+    pub(crate) fn lose_answers(&mut self) -> Result<(), Violation> {
+        self.core.connections += 1;
+        self.core.inbox.lock().clear();
+        for (client, number) in std::mem::take(&mut self.core.asking) {
+            self.core.asking.insert(client, number);
+            self.tell(client, number, Outcome::Lost)?;
+        }
+        Ok(())
     }
 
     /// The process dies: what was written stays.
-    fn die(&mut self, why: &str) -> Result<(), Violation> {
+    pub(crate) fn die(&mut self, why: &str) -> Result<(), Violation> {
         if self.core.node.is_some() {
             self.core.note(&format!("the process dies, {why}"));
             self.core.crashes += 1;
@@ -337,7 +293,7 @@ impl World {
     }
 
     /// The power goes: what wasn't synced survives in any subset.
-    fn power_cut(&mut self) -> Result<(), Violation> {
+    pub(crate) fn power_cut(&mut self) -> Result<(), Violation> {
         if self.core.node.is_some() {
             self.core.note("the power is cut");
             self.core.power_cuts += 1;
@@ -361,193 +317,14 @@ impl World {
     fn down(&mut self) -> Result<(), Violation> {
         self.core.faulty = false;
         self.core.erred = false;
+        self.core.frozen_until = Duration::ZERO;
         self.core.node = None;
         self.core.found.clear();
         self.core.next_tick = None;
         self.core.life += 1;
-        self.core.inbox.lock().clear();
-        for client in 0..self.clients.len() {
-            if self.clients[client].waits() {
-                self.clients[client].outcome(&mut self.core, client, Outcome::Lost)?;
-                self.core.think(client);
-            }
-        }
-        let later = self.core.clock + Duration::from_millis(1 + self.core.random.below(50));
-        self.core.schedule(later, Event::Start);
+        self.lose_answers()?;
+        self.core.schedule_in(50_000, Event::Start);
         Ok(())
-    }
-
-    /// No more faults: within 30 s every producer sends and every consumer reaches the end.
-    fn heal_and_progress(&mut self) -> Result<(), Violation> {
-        self.core.note("all faults are healed");
-        self.core.healing = true;
-        self.core.disk.heal();
-        self.core.disk.set_capacity(None);
-        self.core.slow_until = Duration::ZERO;
-        // From a full disk alone a node recovers by itself.
-        if self.core.erred || self.core.random.chance(1, 2) {
-            self.die("to begin anew after all faults")?;
-        }
-        self.progress()
-    }
-
-    fn progress(&mut self) -> Result<(), Violation> {
-        let mut goals = BTreeMap::new();
-        for client in &mut self.clients {
-            client.heal();
-        }
-        let deadline = self.core.clock + Duration::from_secs(60);
-        while !self.clients.iter().all(|c| c.has_progressed()) || !self.all_read(&mut goals) {
-            self.step()?;
-            if self.core.clock > deadline {
-                let mut stuck: Vec<_> = self
-                    .clients
-                    .iter()
-                    .filter(|c| !c.has_progressed())
-                    .collect();
-                if stuck.is_empty() {
-                    stuck = self
-                        .clients
-                        .iter()
-                        .filter(|c| c.holds().is_some())
-                        .collect();
-                }
-                return Err(Violation::new(
-                    "everyone progresses after healing",
-                    format!("{stuck:?}"),
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether each partition is held by one consumer, who has read what was there when all was healed.
-    fn all_read(&mut self, goals: &mut BTreeMap<Place, Offset>) -> bool {
-        let Some((node, _)) = self.core.node() else {
-            return false;
-        };
-        for place in self.core.places() {
-            let Some(reference) = self.core.partition(place) else {
-                return false;
-            };
-            let goal = goals
-                .entry(place)
-                .or_insert_with(|| node.describe_partition(&reference).high_watermark);
-            let positions = self.clients.iter().filter_map(|c| c.holds()?.get(&place));
-            if !positions.clone().any(|position| position >= goal) {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Reads all partitions from their start, once after a restart.
-    fn check_everything(&mut self) -> Result<(), Violation> {
-        self.core.stopped = true;
-        self.die("before the last check")?;
-        while self.core.node.is_none() {
-            self.step()?;
-        }
-        for place in self.core.places() {
-            let (start, found) = self.read_whole(place)?;
-            self.core.model.read_whole(place, start, &found)?;
-        }
-        if self.core.swarm.transactors > 0 {
-            for partition in 0..transactions::PARTITIONS {
-                let found = self.read_committed(partition)?;
-                self.core.transactions.read_whole(partition, &found)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// All that a reader of committed records finds in a partition that transactors have written to.
-    fn read_committed(&mut self, partition: i32) -> Result<Vec<String>, Violation> {
-        let mut from = Offset::ZERO;
-        let mut found = Vec::new();
-        loop {
-            let topic = TopicRef::Name(transactions::TOPIC.to_owned());
-            let mut command = fetch_one(topic, partition, from, 64 << 10, Duration::ZERO);
-            command.isolation = Isolation::ReadCommitted;
-            let part = self.fetch_now(command)?;
-            let Some(part) = part.filter(|p| p.error == ErrorCode::NONE) else {
-                return Err(Violation::new(
-                    "what was committed is there",
-                    format!("partition {partition} at {from}"),
-                ));
-            };
-            if part.last_stable_offset != part.high_watermark {
-                let what = format!(
-                    "partition {partition}: stable to {} of {}",
-                    part.last_stable_offset, part.high_watermark
-                );
-                return Err(Violation::new(
-                    "transactions that have ended hold nothing up",
-                    what,
-                ));
-            }
-            let end = part.high_watermark;
-            let (values, next) = committed_of(part, from)?;
-            found.extend(values);
-            if next >= end {
-                return Ok(found);
-            }
-            if next <= from {
-                let what = format!("partition {partition} at {from} of {end}");
-                return Err(Violation::new("what was committed is there", what));
-            }
-            from = next;
-        }
-    }
-
-    /// What a fetch of one partition is answered.
-    fn fetch_now(&mut self, command: FetchCommand) -> Result<Option<FetchedPartition>, Violation> {
-        let done: Arc<Mutex<Option<FetchAnswer>>> = Arc::default();
-        let out = Arc::clone(&done);
-        if let Some((node, now)) = self.core.node() {
-            node.fetch(
-                command,
-                now,
-                Reply::new(move |answer| *out.lock() = Some(answer)),
-            );
-        }
-        while done.lock().is_none() {
-            self.step()?;
-        }
-        let answer = done.lock().take();
-        Ok(answer.into_iter().flat_map(|a| a.partitions).next())
-    }
-
-    fn read_whole(&mut self, place: Place) -> Result<(Offset, Vec<(Offset, String)>), Violation> {
-        let Some(reference) = self.core.partition(place) else {
-            return Err(Violation::new("topics are kept", format!("{place:?}")));
-        };
-        let Some((node, _)) = self.core.node() else {
-            return Ok((Offset::ZERO, Vec::new()));
-        };
-        let description = node.describe_partition(&reference);
-        let mut from = description.log_start_offset;
-        let mut found = Vec::new();
-        while from < description.high_watermark {
-            let topic = TopicRef::Name(self.core.swarm.topics[place.0].name.clone());
-            let command = fetch_one(topic, place.1, from, 64 << 10, Duration::ZERO);
-            let part = self.fetch_now(command)?;
-            let Some(part) = part.filter(|p| p.error == ErrorCode::NONE && p.records.len > 0)
-            else {
-                return Err(Violation::new(
-                    "what was acknowledged is there",
-                    format!("{place:?} at {from}"),
-                ));
-            };
-            let next = part.records.next;
-            let records = records_of(part.records, from)?;
-            from = records
-                .last()
-                .map_or(next, |(offset, _)| *offset + 1)
-                .max(next);
-            found.extend(records);
-        }
-        Ok((description.log_start_offset, found))
     }
 }
 
@@ -572,157 +349,5 @@ pub(crate) fn fetch_one(
         max_bytes,
         isolation: Isolation::ReadUncommitted,
         replica: None,
-    }
-}
-
-impl Core {
-    pub(crate) fn now(&self) -> Now {
-        Now {
-            mono: self.clock,
-            wall_ms: 1_700_000_000_000 + self.clock.as_millis() as i64,
-        }
-    }
-    pub(crate) fn node(&self) -> Option<(Arc<Node>, Now)> {
-        self.node.clone().map(|node| (node, self.now()))
-    }
-    /// The node, when it lives; counts an operation of a client.
-    pub(crate) fn operate(&mut self) -> Option<(Arc<Node>, Now)> {
-        let found = self.node()?;
-        self.operations += 1;
-        Some(found)
-    }
-    pub(crate) fn note(&mut self, what: &str) {
-        self.trace.note(self.clock, what);
-    }
-    /// A reply that reaches `client`.
-    pub(crate) fn reply<T: 'static>(
-        &self,
-        client: usize,
-        wrap: impl FnOnce(T) -> Outcome + Send + 'static,
-    ) -> Reply<T> {
-        let (inbox, life) = (Arc::clone(&self.inbox), self.life);
-        Reply::new(move |answer| inbox.lock().push((life, client, wrap(answer))))
-    }
-    /// The client's next step, after some thought.
-    pub(crate) fn think(&mut self, client: usize) {
-        let mean = self.swarm.think.as_micros() as u64;
-        let later = self.clock + Duration::from_micros(1 + self.random.below(2 * mean));
-        self.schedule(later, Event::Client(client));
-    }
-    fn schedule(&mut self, at: Duration, event: Event) {
-        self.events += 1;
-        self.queue.insert((at, self.events), event);
-    }
-    fn schedule_tick(&mut self, at: Option<Duration>) {
-        if let Some(at) = at {
-            let at = at.max(self.clock + Duration::from_micros(10));
-            // One at a time: an earlier one takes the place of a later one.
-            if self.next_tick.is_none_or(|next| at < next) {
-                self.next_tick = Some(at);
-                self.schedule(at, Event::Tick(self.life));
-            }
-        }
-    }
-    /// All partitions of all topics.
-    pub(crate) fn places(&self) -> Vec<Place> {
-        self.places.clone()
-    }
-    pub(crate) fn partition(&self, place: Place) -> Option<PartitionRef> {
-        let topic = TopicRef::Name(self.swarm.topics.get(place.0)?.name.clone());
-        self.node.as_ref()?.partition(&topic, place.1).ok()
-    }
-
-    fn start_node(&mut self) -> Result<(), Violation> {
-        self.host = Arc::default();
-        let entropy = Arc::new(Seeded::new(self.random.next_u64()));
-        let host = Arc::clone(&self.host) as Arc<dyn Host>;
-        let disk = Arc::new(self.disk.clone());
-        match Node::open(disk, entropy, host, self.swarm.settings.clone(), self.now()) {
-            Ok(node) => {
-                self.note("the node starts");
-                let deadline = node.next_deadline();
-                self.node = Some(node);
-                self.schedule_tick(deadline.or(Some(self.clock)));
-                Ok(())
-            }
-            // While the device is failing or full a start may be refused; it is tried again.
-            Err(error) if !self.healing => {
-                self.note(&format!("the node can't start: {error}"));
-                self.disk.heal();
-                self.disk.set_capacity(None);
-                self.disk = self.disk.kill();
-                let later = self.clock + Duration::from_millis(100);
-                self.schedule(later, Event::Start);
-                Ok(())
-            }
-            Err(error) => Err(Violation::new(
-                "the node starts after any crash",
-                error.to_string(),
-            )),
-        }
-    }
-
-    fn collect_jobs(&mut self) {
-        let Some(node) = self.node.clone() else {
-            return;
-        };
-        if self.host.take_jobs() {
-            for job in node.take_jobs() {
-                // Jobs begin a little later, in an order that the seed decides.
-                let later = self.clock + Duration::from_micros(1 + self.random.below(50));
-                self.schedule(later, Event::Run(self.life, job));
-            }
-        }
-        if self.host.take_deadline() {
-            self.schedule_tick(node.next_deadline());
-        }
-    }
-
-    /// The job touches the disk now; the node hears of it when the device would have been done.
-    fn run_job(&mut self, job: Job) {
-        let before = self.disk.counts();
-        let name = format!("{job:?}");
-        let done = job.run();
-        let after = self.disk.counts();
-        let syncs = (after.syncs - before.syncs) as u32;
-        let calls = (after.reads - before.reads + after.writes - before.writes) as u32;
-        let mut cost = self.swarm.sync * syncs + Duration::from_micros(5) * calls;
-        if self.slow_until > self.clock {
-            cost *= self.swarm.slow;
-        }
-        let cost = cost.mul_f64(0.5 + self.random.below(1_000) as f64 / 1_000.0);
-        self.note(&format!("{name}, for {cost:?}"));
-        let later = self.clock + cost;
-        self.schedule(later, Event::Done(self.life, done));
-    }
-
-    /// A consumer begins to read there.
-    pub(crate) fn now_held(&mut self, place: Place, who: &str) {
-        let before = self.holders.insert(place, who.to_owned());
-        if before.is_some_and(|before| before != who) {
-            sometimes(Mark::PartitionMoved);
-        }
-    }
-
-    fn check_positions(&mut self) -> Result<(), Violation> {
-        let Some(node) = self.node.clone() else {
-            return Ok(());
-        };
-        if self.found.len() < self.places.len()
-            || (self.found.iter().any(Option::is_none) && self.events.is_multiple_of(16))
-        {
-            self.found = self
-                .places
-                .iter()
-                .map(|place| self.partition(*place))
-                .collect();
-        }
-        for (place, found) in self.places.iter().zip(&self.found) {
-            if let Some(reference) = found {
-                let (start, high_watermark) = node.positions(reference);
-                self.model.positions(*place, start, high_watermark)?;
-            }
-        }
-        Ok(())
     }
 }

@@ -45,6 +45,8 @@ pub(super) struct Consumer {
     owners: BTreeMap<Part, Arc<str>>,
     /// Soft: when a silent member is taken for gone.
     sessions: BTreeMap<Arc<str>, Duration>,
+    /// Soft: whom this life of the coordinator has not told its partitions yet. They may be others than an earlier life did.
+    untold: BTreeSet<Arc<str>>,
     /// Soft: by when partitions must be given back.
     revocations: BTreeMap<Arc<str>, Duration>,
 }
@@ -285,6 +287,7 @@ impl Consumer {
             self.instances.remove(instance);
         }
         self.sessions.remove(member);
+        self.untold.remove(member);
         self.revocations.remove(member);
     }
 
@@ -301,6 +304,9 @@ impl Consumer {
         }
         let until = now.mono.saturating_add(settings.consumer_session_timeout);
         self.sessions = self.members.keys().map(|id| (id.clone(), until)).collect();
+        if !riverlog_mutants::active(riverlog_mutants::Mutant::MembersNotTold) {
+            self.untold = self.members.keys().cloned().collect();
+        }
         self.revocations = self
             .members
             .iter()
@@ -313,6 +319,7 @@ impl Consumer {
         if let Some(session) = self.sessions.get_mut(member) {
             *session = until;
         }
+        self.untold.remove(member);
     }
 
     /// When the next member is to be expired; nobody is before `held_until`.

@@ -340,7 +340,10 @@ impl Producers {
                 .iter()
                 .find(|b| b.first_sequence() == first && b.last_sequence == last)
             {
-                return Ok(Some(*stored));
+                return match riverlog_mutants::active(riverlog_mutants::Mutant::DuplicateStored) {
+                    true => Ok(None),
+                    false => Ok(Some(*stored)),
+                };
             }
             if let Some(last) = known.window.last() {
                 expected = last.last_sequence.plus(1);
@@ -465,6 +468,10 @@ impl Producers {
 
     /// Takes back the newest batch that is not taken back yet.
     pub(super) fn undo(&mut self, undo: &Undo) {
+        let undo = match riverlog_mutants::active(riverlog_mutants::Mutant::UndoForgotten) {
+            true => &Undo::Nothing,
+            false => undo,
+        };
         match undo {
             Undo::Nothing => {}
             Undo::Created(id) => {

@@ -244,7 +244,10 @@ fn wanted_start(log: &Loaded, settings: &LogSettings, now_ms: i64, limit: Offset
     }
     if let Some(keep) = settings.retention_records {
         let keep = i64::try_from(keep).unwrap_or(i64::MAX);
-        wanted = wanted.max(limit + -keep);
+        let more = i64::from(riverlog_mutants::active(
+            riverlog_mutants::Mutant::RetentionOneTooMany,
+        ));
+        wanted = wanted.max(limit + -keep + more);
     }
     wanted.min(limit)
 }

@@ -192,7 +192,7 @@ impl Upkeep {
     /// Whether files before the start may go. When the write-ahead log has no room for the entry that says so, they stay until
     /// the next upkeep, and what this one has synced counts all the same: it is what makes room.
     fn start_is_durable(&self) -> Result<bool, Failure> {
-        let Some(lsn) = self.start_lsn else {
+        let Some(lsn) = self.start_lsn.filter(|_| !active(Mutant::FilesBeforeStart)) else {
             return Ok(true);
         };
         match self.volume.make_durable(lsn) {
@@ -353,7 +353,8 @@ impl Log {
         let first = log.segments.first().map_or(start, |s| s.base);
         let missing =
             !remove.is_empty() && log.producers.len() > 0 && !log.snapshots.contains(&first);
-        let base_snapshot = missing.then(|| BaseSnapshot {
+        let wanted = missing && !active(Mutant::HeadWithoutSnapshot);
+        let base_snapshot = wanted.then(|| BaseSnapshot {
             at: first,
             older: log.snapshots.range(..first).next_back().copied(),
             seen: log.producers.iter().map(|(id, p)| (id, p.seen)).collect(),

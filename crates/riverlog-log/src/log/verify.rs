@@ -48,8 +48,11 @@ pub(super) fn damage_between(
     from: u64,
     to: u64,
 ) -> Result<Vec<Damage>, DiskError> {
-    let mut blocks = Blocks::new(reader, file, to.div_ceil(BLOCK));
     let mut damage = Vec::new();
+    if riverlog_mutants::active(riverlog_mutants::Mutant::DamageServed) {
+        return Ok(damage);
+    }
+    let mut blocks = Blocks::new(reader, file, to.div_ceil(BLOCK));
     let (mut block, last) = (from / BLOCK, to.div_ceil(BLOCK));
     while block < last {
         match blocks.doubt(block)? {

@@ -491,7 +491,8 @@ impl Volume {
             // What the life before had still to let go of: at a start nothing else would do it.
             let (_, released) = self.wal.place();
             let needed = table.oldest().unwrap_or(self.wal.submitted());
-            table.unmarked_before(before) || (released < before && released < needed)
+            table.unmarked_before(before, self.wal.durable())
+                || (released < before && released < needed)
         });
         if marks {
             self.checkpoint(false)?;

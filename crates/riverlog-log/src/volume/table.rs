@@ -264,12 +264,16 @@ impl Table {
             .map(|(.., key)| *key)
             .collect()
     }
-    /// Whether a checkpoint would free something before `before`.
-    pub(super) fn unmarked_before(&self, before: Lsn) -> bool {
+    /// Whether a checkpoint would free something before `before`, or lead to it; the write-ahead log is durable up to `durable`.
+    pub(super) fn unmarked_before(&self, before: Lsn, durable: Lsn) -> bool {
         let mut needed = self.pins.iter().take_while(|(lsn, ..)| *lsn < before);
         needed.any(|(_, why, key)| match why {
             Why::Entries => false,
-            Why::Deleted => true,
+            // Before its folder is gone and its entry durable, no number of checkpoints ends the need for it.
+            Why::Deleted => {
+                let deletion = self.deletions.get(key);
+                deletion.is_some_and(|d| d.gone && d.end <= durable)
+            }
             // What isn't in a mark yet waits for its log, not for a checkpoint.
             Why::Mark => self
                 .marks

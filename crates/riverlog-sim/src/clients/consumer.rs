@@ -10,11 +10,9 @@ use riverlog_core::metadata::TopicRef;
 use riverlog_mutants::{Mark, sometimes};
 use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
 
-use super::records_of;
+use super::{GROUP, records_of};
 use crate::model::{Place, Violation};
 use crate::world::{Core, Outcome, fetch_one};
-
-const GROUP: &str = "group";
 
 #[derive(Debug)]
 enum Asked {
@@ -64,32 +62,23 @@ impl Consumer {
     }
 
     pub(crate) fn step(&mut self, core: &mut Core, me: usize) {
-        let Some((node, now)) = core.operate() else {
-            return;
-        };
         self.asked = self.choose(core);
         match &self.asked {
             Asked::Nothing => return,
             Asked::Heartbeat => {
                 let command = self.heartbeat(core);
-                node.group(
-                    GroupCommand::ConsumerHeartbeat(command),
-                    now,
-                    core.reply(me, Outcome::Group),
-                );
+                core.ask(me, Outcome::Group, move |node, now, reply| {
+                    node.group(GroupCommand::ConsumerHeartbeat(command), now, reply);
+                });
             }
             Asked::Positions(places) => {
                 let asked = places
                     .iter()
                     .filter_map(|place| topic_partition(core, *place))
                     .collect();
-                node.committed(
-                    GROUP,
-                    Some(asked),
-                    None,
-                    now,
-                    core.reply(me, Outcome::Committed),
-                );
+                core.ask(me, Outcome::Committed, move |node, now, reply| {
+                    node.committed(GROUP, Some(asked), None, now, reply);
+                });
             }
             Asked::Fetch(place) => {
                 let topic = TopicRef::Name(core.swarm.topics[place.0].name.clone());
@@ -97,11 +86,10 @@ impl Consumer {
                 let most = if core.healing { 100_000 } else { 5_000 };
                 let bytes = 1 + core.random.below(most) as usize;
                 let wait = Duration::from_millis(core.random.below(500));
-                node.fetch(
-                    fetch_one(topic, place.1, from, bytes, wait),
-                    now,
-                    core.reply(me, Outcome::Fetch),
-                );
+                let command = fetch_one(topic, place.1, from, bytes, wait);
+                core.ask(me, Outcome::Fetch, move |node, now, reply| {
+                    node.fetch(command, now, reply);
+                });
             }
             Asked::Commit(..) | Asked::Stale(_) => {
                 let (place, offset, epoch) = match &mut self.asked {
@@ -130,7 +118,9 @@ impl Consumer {
                     offsets: vec![(target, commit)],
                     version: 10,
                 };
-                node.group(command, now, core.reply(me, Outcome::Group));
+                core.ask(me, Outcome::Group, move |node, now, reply| {
+                    node.group(command, now, reply);
+                });
             }
         }
         self.waits = true;
@@ -196,6 +186,11 @@ impl Consumer {
         self.waits = false;
         match (std::mem::replace(&mut self.asked, Asked::Nothing), outcome) {
             (Asked::Heartbeat, Outcome::Group(GroupAnswer::ConsumerHeartbeat(answer))) => {
+                if core.trace.shows()
+                    && (answer.error != ErrorCode::NONE || answer.assignment.is_some())
+                {
+                    core.note(&format!("{}: {answer:?}", self.name));
+                }
                 match answer.error {
                     ErrorCode::NONE => {
                         self.epoch = answer.member_epoch;
@@ -204,7 +199,10 @@ impl Consumer {
                         self.progress +=
                             u64::from(self.held.is_empty() && self.assignment.is_none());
                     }
-                    error if error.retriable() => self.unsure = true,
+                    error if error.retriable() => {
+                        self.unsure = true;
+                        core.back_off = true;
+                    }
                     _ => self.leave(),
                 }
             }
@@ -217,7 +215,10 @@ impl Consumer {
                 }
             }
             // Not known yet: asks again.
-            (Asked::Positions(_), _) => self.leave(),
+            (Asked::Positions(_), _) => {
+                core.back_off = true;
+                self.leave();
+            }
             (Asked::Fetch(place), Outcome::Fetch(answer)) => {
                 for part in answer.partitions {
                     self.fetched(core, place, part)?;
@@ -247,7 +248,7 @@ impl Consumer {
                         core.note(&format!("{} committed {place:?} {offset}", self.name));
                         self.progress += 1;
                     }
-                    Some(error) if error.retriable() => {}
+                    Some(error) if error.retriable() => core.back_off = true,
                     Some(_) => self.leave(),
                 }
             }

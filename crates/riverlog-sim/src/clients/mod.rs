@@ -1,6 +1,7 @@
 //! What clients do: one file a kind. Each has one operation under way at a time, and remembers what it was told.
 
 mod consumer;
+mod maker;
 mod producer;
 mod reader;
 mod transactor;
@@ -16,12 +17,16 @@ use crate::model::{Place, Violation};
 use crate::swarm::Swarm;
 use crate::world::{Core, Outcome};
 
+/// The group of all consumers.
+pub(crate) const GROUP: &str = "group";
+
 /// A client.
 #[derive(Debug)]
 pub(crate) enum Client {
     Producer(producer::Producer),
     Consumer(consumer::Consumer),
     Trimmer(trimmer::Trimmer),
+    Maker(maker::Maker),
     Transactor(Box<transactor::Transactor>),
     Reader(reader::Reader),
 }
@@ -37,7 +42,9 @@ impl Client {
             all.push(Client::Consumer(consumer::Consumer::new(number)));
         }
         if swarm.topics.iter().any(|t| t.trimmed) {
-            all.push(Client::Trimmer(trimmer::Trimmer::default()));
+            for _ in 0..swarm.trimmers {
+                all.push(Client::Trimmer(trimmer::Trimmer::default()));
+            }
         }
         for number in 0..swarm.transactors {
             all.push(Client::Transactor(Box::new(transactor::Transactor::new(
@@ -46,6 +53,9 @@ impl Client {
         }
         if swarm.transactors > 0 {
             all.push(Client::Reader(reader::Reader::new(swarm.transactors)));
+        }
+        if swarm.maker {
+            all.push(Client::Maker(maker::Maker::default()));
         }
         all
     }
@@ -62,6 +72,7 @@ impl Client {
             Client::Producer(client) => client.step(core, me),
             Client::Consumer(client) => client.step(core, me),
             Client::Trimmer(client) => client.step(core, me),
+            Client::Maker(client) => client.step(core, me)?,
             Client::Transactor(client) => client.step(core, me),
             Client::Reader(client) => client.step(core, me),
         }
@@ -71,16 +82,12 @@ impl Client {
         Ok(())
     }
     /// Takes an answer.
-    pub(crate) fn outcome(
-        &mut self,
-        core: &mut Core,
-        _me: usize,
-        outcome: Outcome,
-    ) -> Result<(), Violation> {
+    pub(crate) fn outcome(&mut self, core: &mut Core, outcome: Outcome) -> Result<(), Violation> {
         match self {
             Client::Producer(client) => client.outcome(core, outcome),
             Client::Consumer(client) => client.outcome(core, outcome),
             Client::Trimmer(client) => client.outcome(core, outcome),
+            Client::Maker(client) => client.outcome(core, outcome),
             Client::Transactor(client) => client.outcome(core, outcome),
             Client::Reader(client) => client.outcome(core, outcome),
         }
@@ -91,6 +98,7 @@ impl Client {
             Client::Producer(client) => client.waits,
             Client::Consumer(client) => client.waits,
             Client::Trimmer(client) => client.waits,
+            Client::Maker(client) => client.waits,
             Client::Transactor(client) => client.waits,
             Client::Reader(client) => client.waits,
         }
@@ -100,8 +108,9 @@ impl Client {
         match self {
             Client::Producer(client) => client.topic_lost(topic),
             Client::Consumer(client) => client.topic_lost(topic),
-            // What transactors write to is synced.
-            Client::Trimmer(_) | Client::Transactor(_) | Client::Reader(_) => {}
+            // What makers and transactors write to is synced.
+            Client::Trimmer(_) | Client::Maker(_) => {}
+            Client::Transactor(_) | Client::Reader(_) => {}
         }
     }
     /// From now on there are no faults; progress is counted anew.
@@ -109,6 +118,7 @@ impl Client {
         match self {
             Client::Producer(client) => client.progress = 0,
             Client::Consumer(client) => client.progress = 0,
+            Client::Maker(client) => client.progress = 0,
             Client::Transactor(client) => client.progress = 0,
             Client::Reader(client) => client.progress = 0,
             Client::Trimmer(_) => {}
@@ -126,6 +136,7 @@ impl Client {
         match self {
             Client::Producer(client) => client.progress >= 3,
             Client::Consumer(client) => client.progress >= 3,
+            Client::Maker(client) => client.progress >= 3,
             Client::Transactor(client) => client.is_done(),
             Client::Reader(client) => client.progress >= 3,
             Client::Trimmer(_) => true,

@@ -1,9 +1,10 @@
 //! Publishes unique values; an idempotent one sends again until it is told.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use riverlog_node::AppendCommand;
+use riverlog_node::{AppendCommand, Node};
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
 use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId, Sequence};
@@ -46,10 +47,10 @@ impl Producer {
 
     pub(crate) fn step(&mut self, core: &mut Core, me: usize) {
         if self.idempotent && self.id.is_none() {
-            if let Some((node, now)) = core.operate() {
-                self.waits = true;
-                node.init_producer(now, core.reply(me, Outcome::Producer));
-            }
+            self.waits = true;
+            core.ask(me, Outcome::Producer, |node, now, reply| {
+                node.init_producer(now, reply);
+            });
             return;
         }
         // What consumers have to read in the end has an end.
@@ -74,14 +75,18 @@ impl Producer {
             "producer {} sends {values:?} to {place:?}, acks {acks}",
             self.number
         ));
-        if let Some((node, now)) = core.operate() {
-            self.waits = true;
+        self.waits = true;
+        let send = move |node: &Arc<Node>, now, reply| {
             let command = AppendCommand {
                 batch,
                 acks,
                 timeout: Duration::from_secs(5),
             };
-            node.append(&reference, command, now, core.reply(me, Outcome::Append));
+            node.append(&reference, command, now, reply);
+        };
+        core.ask(me, Outcome::Append, send.clone());
+        if self.idempotent {
+            core.repeat(send);
         }
     }
 
@@ -151,6 +156,7 @@ impl Producer {
                 }
             }
             Outcome::Append(Err(failure)) => {
+                core.back_off = true;
                 core.note(&format!(
                     "producer {}: {}, {}",
                     self.number,

@@ -1,4 +1,4 @@
-//! Deletes the head of partitions now and then.
+//! Deletes the head of partitions: now and then, or all the time in small steps.
 
 use riverlog_wire::Offset;
 
@@ -8,12 +8,13 @@ use crate::world::{Core, Outcome};
 #[derive(Debug, Default)]
 pub(crate) struct Trimmer {
     pub(crate) waits: bool,
-    asked: Option<Place>,
+    asked: Option<(Place, Offset)>,
 }
 
 impl Trimmer {
     pub(crate) fn step(&mut self, core: &mut Core, me: usize) {
-        if !core.random.chance(1, 10) {
+        let eager = core.swarm.trimmers > 1;
+        if !core.random.chance(1, if eager { 2 } else { 10 }) {
             return;
         }
         let places: Vec<Place> = core
@@ -22,30 +23,33 @@ impl Trimmer {
             .filter(|p| core.swarm.topics[p.0].trimmed)
             .collect();
         let place = places[core.random.below(places.len() as u64) as usize];
-        let Some(reference) = core.partition(place) else {
-            return;
-        };
-        let Some((node, now)) = core.operate() else {
+        let Some((reference, (node, _))) = core.partition(place).zip(core.node()) else {
             return;
         };
         let seen = node.describe_partition(&reference);
         let span = (seen.high_watermark - seen.log_start_offset).max(0) as u64;
-        let before = seen.log_start_offset + core.random.below(span + 1) as i64;
-        let before = if core.random.chance(1, 5) {
-            Offset(-1)
-        } else {
-            before
-        };
+        let step = if eager { span.min(2) } else { span };
+        let mut before = seen.log_start_offset + core.random.below(step + 1) as i64;
+        if !eager && core.random.chance(1, 5) {
+            before = Offset(-1);
+        }
         self.waits = true;
-        self.asked = Some(place);
+        self.asked = Some((place, before));
         core.note(&format!("records of {place:?} before {before} are deleted"));
-        node.delete_records(&reference, before, now, core.reply(me, Outcome::Deleted));
+        core.model.deleting(place, before);
+        core.ask(me, Outcome::Deleted, move |node, now, reply| {
+            node.delete_records(&reference, before, now, reply);
+        });
     }
 
     pub(crate) fn outcome(&mut self, core: &mut Core, outcome: Outcome) -> Result<(), Violation> {
         self.waits = false;
-        if let (Some(place), Outcome::Deleted(Ok(start))) = (self.asked.take(), outcome) {
-            core.model.deleted(place, start);
+        if let Some((place, before)) = self.asked.take() {
+            let to = match outcome {
+                Outcome::Deleted(Ok(start)) => Some(start),
+                _ => None,
+            };
+            core.model.deleted(place, before, to);
         }
         Ok(())
     }

@@ -271,9 +271,11 @@ impl Heartbeat<'_> {
         let whole = request.rebalance_timeout.is_some()
             && (request.subscribed_topics.is_some() || request.subscribed_pattern.is_some())
             && request.owned.is_some();
-        // A member that comes with the epoch before has not seen the last answer.
+        // A member that comes with the epoch before has not seen the last answer; and what it was given just before the
+        // coordinator moved here it may never have been told, at the epoch that it has.
         let tell = whole
             || request.member_epoch == JOIN
+            || self.group.untold.contains(&member)
             || before.is_none_or(|b| {
                 b.current.epoch != request.member_epoch
                     || !b.current.assigned.keys().eq(current.assigned.keys())

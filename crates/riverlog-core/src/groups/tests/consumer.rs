@@ -208,9 +208,9 @@ fn a_fail_over_keeps_epochs_assignments_and_what_has_to_be_given_back() {
               a: a epoch 1 may have orders/0,1
             crash
             a: hb
-              a: a epoch 1
+              a: a epoch 1 may have orders/0,1
             b: hb
-              b: b epoch 2
+              b: b epoch 2 may have nothing
             a: hb done
               + g a epoch 2 has orders/0,1
               a: a epoch 2
@@ -219,6 +219,34 @@ fn a_fail_over_keeps_epochs_assignments_and_what_has_to_be_given_back() {
               b: b epoch 2 may have orders/2,3
             show
               g Stable "consumer" "uniform" 2 [a b]
+        "#]],
+    );
+}
+
+#[test]
+fn a_member_that_was_not_told_its_partitions_before_a_fail_over_held_nothing_for_ever() {
+    check(
+        "
+        topic orders 2
+        .a: hb join reads=orders
+        .b: hb join reads=orders
+        .a: hb
+        .a: hb done
+        b: hb
+        crash
+        b: hb
+        b: hb
+        ",
+        expect![[r#"
+            topic orders 2
+            b: hb
+              + g b epoch 2 has orders/1
+              b: b epoch 2 may have orders/1
+            crash
+            b: hb
+              b: b epoch 2 may have orders/1
+            b: hb
+              b: b epoch 2
         "#]],
     );
 }

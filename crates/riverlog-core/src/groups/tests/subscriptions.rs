@@ -99,7 +99,7 @@ fn partitions_and_topics_that_appear_reach_the_members() {
               a: a epoch 3 may have orders/0,1,2
             crash
             a: hb
-              a: a epoch 3
+              a: a epoch 3 may have orders/0,1,2
         "#]],
     );
 }

@@ -176,3 +176,28 @@ fn many_logs_go_with_one_flush() {
     assert_eq!(disk.counts().syncs - before.syncs, 3);
     assert!(disk.list(&key(0).topic.to_string()).unwrap().is_empty());
 }
+
+#[test]
+fn checkpoints_were_written_without_end_while_a_deleted_folder_could_not_be_removed() {
+    let disk = CrashDisk::new(1);
+    let volume = with_log(&disk);
+    hand(&volume, 1);
+    let folder = key(0).folder();
+    let error = std::io::ErrorKind::Other;
+    disk.fail(FaultOn::Folder, Times::Forever, error, move |path| {
+        path.starts_with(&folder)
+    });
+    volume.delete_log(key(0)).unwrap_err();
+    for base in 0.. {
+        volume.submit(append(1, base));
+        match volume.take_flush() {
+            Some(flush) => assert!(flush.run().error.is_none()),
+            None => break,
+        }
+    }
+    assert!(volume.is_pressed());
+    assert!((0..10).any(|_| !volume.upkeep().unwrap()));
+    disk.heal();
+    volume.delete_log(key(0)).unwrap();
+    assert!((0..10).any(|_| !volume.upkeep().unwrap()));
+}

@@ -1,0 +1,283 @@
+//! The end of a run: no more faults, and everyone must move; then all that was acknowledged is read; then the disk is damaged,
+//! and whatever is still shown must be right.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use riverlog_core::metadata::TopicRef;
+use riverlog_log::{Disk, OpenMode};
+use riverlog_mutants::{Mark, sometimes};
+use riverlog_node::{FetchAnswer, FetchCommand, FetchedPartition, Isolation, Reply};
+use riverlog_wire::{ErrorCode, Offset};
+
+use crate::clients::{GROUP, records_of};
+use crate::files;
+use crate::model::{Place, Violation};
+use crate::transactions::{self, committed_of};
+use crate::world::{Event, World, fetch_one};
+
+impl World {
+    /// No more faults: within 60 s every producer sends and every consumer reaches the end.
+    pub(crate) fn heal_and_progress(&mut self) -> Result<(), Violation> {
+        self.core.note("all faults are healed");
+        self.core.healing = true;
+        self.core.disk.heal();
+        self.core.disk.set_capacity(None);
+        self.core.slow_until = Duration::ZERO;
+        self.core.frozen_until = self.core.clock;
+        // From a full disk alone a node recovers by itself.
+        if self.core.erred || self.core.random.chance(1, 2) {
+            self.die("to begin anew after all faults")?;
+        }
+        self.progress()
+    }
+
+    fn progress(&mut self) -> Result<(), Violation> {
+        let mut goals = BTreeMap::new();
+        for client in &mut self.clients {
+            client.heal();
+        }
+        let deadline = self.core.clock + Duration::from_secs(60);
+        while !self.clients.iter().all(|c| c.has_progressed()) || !self.all_read(&mut goals) {
+            self.step()?;
+            if self.core.clock > deadline {
+                let mut stuck: Vec<_> = self
+                    .clients
+                    .iter()
+                    .filter(|c| !c.has_progressed())
+                    .collect();
+                if stuck.is_empty() {
+                    stuck = self
+                        .clients
+                        .iter()
+                        .filter(|c| c.holds().is_some())
+                        .collect();
+                }
+                let group = self.group();
+                return Err(Violation::new(
+                    "everyone progresses after healing",
+                    format!("{stuck:?}; the group is {group}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the coordinator says of the group.
+    fn group(&self) -> String {
+        let answer = Arc::new(Mutex::new(None));
+        let out = Arc::clone(&answer);
+        if let Some((node, now)) = self.core.node() {
+            let reply = Reply::new(move |group| *out.lock() = Some(group));
+            node.describe_group(GROUP, now, reply);
+        }
+        let answer = answer.lock();
+        format!("{answer:?}")
+    }
+
+    /// Whether each partition is held by one consumer, who has read what was there when all was healed.
+    fn all_read(&mut self, goals: &mut BTreeMap<Place, Offset>) -> bool {
+        let Some((node, _)) = self.core.node() else {
+            return false;
+        };
+        for place in self.core.places() {
+            let Some(reference) = self.core.partition(place) else {
+                return false;
+            };
+            let goal = goals
+                .entry(place)
+                .or_insert_with(|| node.describe_partition(&reference).high_watermark);
+            let positions = self.clients.iter().filter_map(|c| c.holds()?.get(&place));
+            if !positions.clone().any(|position| position >= goal) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Reads all partitions from their start, once after a restart.
+    pub(crate) fn check_everything(&mut self) -> Result<(), Violation> {
+        self.core.stopped = true;
+        self.die("before the last check")?;
+        while self.core.node.is_none() {
+            self.step()?;
+        }
+        for place in self.core.places() {
+            let (start, found) = self.read_whole(place)?;
+            self.core.model.read_whole(place, start, &found)?;
+        }
+        if self.core.swarm.transactors > 0 {
+            for partition in 0..transactions::PARTITIONS {
+                let found = self.read_committed(partition)?;
+                self.core.transactions.read_whole(partition, &found)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that a reader of committed records finds in a partition that transactors have written to.
+    fn read_committed(&mut self, partition: i32) -> Result<Vec<String>, Violation> {
+        let mut from = Offset::ZERO;
+        let mut found = Vec::new();
+        loop {
+            let topic = TopicRef::Name(transactions::TOPIC.to_owned());
+            let mut command = fetch_one(topic, partition, from, 64 << 10, Duration::ZERO);
+            command.isolation = Isolation::ReadCommitted;
+            let part = self.fetch_now(command)?;
+            let Some(part) = part.filter(|p| p.error == ErrorCode::NONE) else {
+                return Err(Violation::new(
+                    "what was committed is there",
+                    format!("partition {partition} at {from}"),
+                ));
+            };
+            if part.last_stable_offset != part.high_watermark {
+                let what = format!(
+                    "partition {partition}: stable to {} of {}",
+                    part.last_stable_offset, part.high_watermark
+                );
+                return Err(Violation::new(
+                    "transactions that have ended hold nothing up",
+                    what,
+                ));
+            }
+            let end = part.high_watermark;
+            let (values, next) = committed_of(part, from)?;
+            found.extend(values);
+            if next >= end {
+                return Ok(found);
+            }
+            if next <= from {
+                let what = format!("partition {partition} at {from} of {end}");
+                return Err(Violation::new("what was committed is there", what));
+            }
+            from = next;
+        }
+    }
+
+    /// What a fetch of one partition is answered.
+    fn fetch_now(&mut self, command: FetchCommand) -> Result<Option<FetchedPartition>, Violation> {
+        let done: Arc<Mutex<Option<FetchAnswer>>> = Arc::default();
+        let out = Arc::clone(&done);
+        if let Some((node, now)) = self.core.node() {
+            node.fetch(
+                command,
+                now,
+                Reply::new(move |answer| *out.lock() = Some(answer)),
+            );
+        }
+        while done.lock().is_none() {
+            self.step()?;
+        }
+        let answer = done.lock().take();
+        Ok(answer.into_iter().flat_map(|a| a.partitions).next())
+    }
+
+    fn read_whole(&mut self, place: Place) -> Result<(Offset, Vec<(Offset, String)>), Violation> {
+        let Some(reference) = self.core.partition(place) else {
+            return Err(Violation::new("topics are kept", format!("{place:?}")));
+        };
+        let Some((node, _)) = self.core.node() else {
+            return Ok((Offset::ZERO, Vec::new()));
+        };
+        let description = node.describe_partition(&reference);
+        let mut from = description.log_start_offset;
+        let mut found = Vec::new();
+        while from < description.high_watermark {
+            let Some((next, records)) = self.read_from(place, from)? else {
+                return Err(Violation::new(
+                    "what was acknowledged is there",
+                    format!("{place:?} at {from}"),
+                ));
+            };
+            from = next;
+            found.extend(records);
+        }
+        Ok((description.log_start_offset, found))
+    }
+
+    /// What one fetch shows, and where the next one goes on; `None` after an error.
+    #[allow(clippy::type_complexity)]
+    fn read_from(
+        &mut self,
+        place: Place,
+        from: Offset,
+    ) -> Result<Option<(Offset, Vec<(Offset, String)>)>, Violation> {
+        let topic = TopicRef::Name(self.core.swarm.topics[place.0].name.clone());
+        let command = fetch_one(topic, place.1, from, 64 << 10, Duration::ZERO);
+        let part = self.fetch_now(command)?;
+        let Some(part) = part.filter(|p| p.error == ErrorCode::NONE && p.records.len > 0) else {
+            return Ok(None);
+        };
+        let next = part.records.next;
+        let records = records_of(part.records, from)?;
+        let last = records.last().map_or(next, |(offset, _)| *offset + 1);
+        Ok(Some((last.max(next), records)))
+    }
+
+    /// Flips bits anywhere, then starts. What is damaged may be refused, by the whole node or for a
+    /// range; it is never shown as something else.
+    pub(crate) fn damage_and_read(&mut self) -> Result<(), Violation> {
+        if self.core.random.chance(1, 2) {
+            return Ok(());
+        }
+        self.die("to be damaged")?;
+        for _ in 0..=self.core.random.below(3) {
+            self.damage();
+        }
+        let places = self.core.watch_no_more();
+        let start = |event: &Event| matches!(event, Event::Start);
+        self.core.queue.retain(|_, event| !start(event));
+        if let Err(refused) = self.core.start_node() {
+            self.core.note(&format!("refused: {}", refused.what));
+            sometimes(Mark::DamageRefused);
+            return Ok(());
+        }
+        let mut skipped = false;
+        for place in places {
+            let Some((reference, (node, _))) = self.core.partition(place).zip(self.core.node())
+            else {
+                continue;
+            };
+            let seen = node.describe_partition(&reference);
+            let mut from = seen.log_start_offset;
+            while from < seen.high_watermark {
+                match self.read_from(place, from)? {
+                    Some((next, records)) => {
+                        for (offset, value) in records {
+                            self.core.model.read(place, offset, &value)?;
+                        }
+                        from = next;
+                    }
+                    None => {
+                        skipped = true;
+                        from = from + 1;
+                    }
+                }
+            }
+        }
+        if skipped {
+            sometimes(Mark::DamageSkipped);
+        }
+        Ok(())
+    }
+
+    fn damage(&mut self) {
+        let core = &mut self.core;
+        let mut all = match core.random.chance(1, 4) {
+            true => files::of_volume(&core.disk),
+            false => files::of_logs(&core.disk),
+        };
+        if all.is_empty() {
+            return;
+        }
+        let path = all.swap_remove(core.random.below(all.len() as u64) as usize);
+        let file = core.disk.open(&path, OpenMode::Read);
+        let len = file.and_then(|file| file.len()).unwrap_or(0);
+        let at = core.random.below(len.max(1));
+        let mask = 1 << core.random.below(8);
+        core.note(&format!("byte {at} of {path} flips"));
+        let _failed = core.disk.flip(&path, at, mask);
+    }
+}
