@@ -11,6 +11,18 @@ pub(super) struct Commits {
     answered: Option<i64>,
     /// Sent, and not answered with success: any of them may have been stored after it.
     perhaps: Vec<Perhaps>,
+    /// Nothing is remembered of what was answered before: any of it may be read.
+    forgotten: bool,
+}
+
+impl Commits {
+    /// What the members had read may be gone, and they begin anew.
+    pub(super) fn forget(&mut self) {
+        *self = Commits {
+            forgotten: true,
+            ..Commits::default()
+        };
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +64,7 @@ impl Model {
             return;
         }
         commits.answered = Some(commits.perhaps.swap_remove(at).offset);
+        commits.forgotten = false;
         // Whatever was over when this one was sent lies before it.
         commits
             .perhaps
@@ -70,8 +83,9 @@ impl Model {
             return Ok(());
         };
         let read = offset.map(|o| o.0);
-        let possible =
-            read == commits.answered || commits.perhaps.iter().any(|p| Some(p.offset) == read);
+        let possible = commits.forgotten
+            || read == commits.answered
+            || commits.perhaps.iter().any(|p| Some(p.offset) == read);
         if !possible {
             let what =
                 format!("{group} {place:?}: {commits:?} was answered or sent, {read:?} is read");

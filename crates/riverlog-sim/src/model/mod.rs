@@ -99,6 +99,10 @@ impl Model {
                 };
             }
         }
-        self.commits.retain(|(_, place), _| place.0 != topic);
+        for ((_, place), commits) in &mut self.commits {
+            if place.0 == topic {
+                commits.forget();
+            }
+        }
     }
 }
