@@ -9,8 +9,10 @@ use riverlog_node::{Node, Reply};
 
 use crate::world::{Core, Event, Outcome};
 
+type Send = dyn FnOnce(&Arc<Node>, Now);
+
 /// A request on its way.
-pub(crate) struct Request(Box<dyn FnOnce(&Arc<Node>, Now)>);
+pub(crate) struct Request(Box<Send>);
 
 impl Request {
     pub(crate) fn arrive(self, node: &Arc<Node>, now: Now) {
