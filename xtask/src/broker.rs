@@ -77,6 +77,8 @@ impl Spec {
             format!("listeners=PLAINTEXT://{own}"),
             format!("advertised.listeners=PLAINTEXT://{advertised}"),
             format!("log.dirs={}", self.dir.join("data").display()),
+            // Whoever runs a broker of their own has the usual port.
+            "riverlog.http.address=127.0.0.1:0".to_owned(),
         ];
         let given = self
             .settings
@@ -132,6 +134,15 @@ impl Broker {
     /// `127.0.0.1:PORT`.
     pub(crate) fn bootstrap(&self) -> String {
         address(self.port).to_string()
+    }
+
+    /// As a power cut for the process: kill -9.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
     }
 
     /// Lets it run on when this process ends; its pid.

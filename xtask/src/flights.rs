@@ -4,6 +4,8 @@
 //! `{"id":1,"carrier":"UA","year":2013,…}`. `id` counts from 1 in the order of the file; the carrier (16 of
 //! them, very unevenly used) is the natural key. A value that is missing is left out.
 
+mod server;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,8 +45,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// The main job of the README: two loads, a dead consumer, a killed process, and every flight once in the end.
+/// Once with the engine inside a program, once with the server and real clients.
 pub(crate) fn main_job() -> Result<()> {
-    let input = flights()?.join("flights.jsonl");
+    let dir = flights()?;
+    let input = dir.join("flights.jsonl");
+    embedded(&input)?;
+    server::main_job(&dir.join("flights.tsv"))
+}
+
+fn embedded(input: &Path) -> Result<()> {
     cargo()
         .args([
             "run",
@@ -56,7 +65,7 @@ pub(crate) fn main_job() -> Result<()> {
             "flights",
             "--",
         ])
-        .arg(&input)
+        .arg(input)
         .limit(300)
         .shown_live()
 }
