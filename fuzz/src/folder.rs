@@ -175,6 +175,12 @@ pub fn folder(data: &[u8]) {
             None => break,
         }
     }
+    // They are what a block in the wrong place is told by.
+    let checks = |files: &Files| -> Files {
+        let all = files.clone().into_iter();
+        all.filter(|(path, _)| path.ends_with(".check")).collect()
+    };
+    forged |= checks(&files) != checks(&image.files);
     let disk = MemoryDisk::new();
     for (path, bytes) in &files {
         if let Some((dir, _)) = path.rsplit_once('/') {
