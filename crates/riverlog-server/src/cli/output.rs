@@ -56,7 +56,23 @@ impl Table {
 
     /// Writes it to standard output.
     pub(crate) fn print(&self, output: Option<Output>) -> Result<(), Failure> {
-        let text = self.text(output, std::io::stdout().is_terminal());
+        self.print_on(output, true)
+    }
+
+    /// Writes it to standard output; one of a row of tables goes on below the first without `heading`.
+    pub(crate) fn print_on(&self, output: Option<Output>, heading: bool) -> Result<(), Failure> {
+        let terminal = std::io::stdout().is_terminal();
+        let mut text = self.text(output, terminal);
+        let has_heading = match output {
+            Some(Output::Table | Output::Wide) => true,
+            None => terminal,
+            Some(_) => false,
+        };
+        if has_heading && !heading {
+            text = text
+                .split_once('\n')
+                .map_or(String::new(), |(_, rows)| rows.to_owned());
+        }
         let mut out = std::io::stdout().lock();
         out.write_all(text.as_bytes())
             .and_then(|()| out.flush())

@@ -1,0 +1,163 @@
+//! What a group is like, whatever protocol its members speak.
+
+use std::collections::BTreeMap;
+
+use riverlog_wire::ErrorCode;
+use riverlog_wire::messages::{
+    ApiKey, ConsumerGroupDescribeRequest, DescribeGroupsRequest, consumer_group_describe_response,
+};
+
+use super::all;
+use crate::client::{Client, decode_assignment};
+use crate::failure::{Exit, Failure, nearest};
+
+/// A group with its members.
+#[derive(Default)]
+pub(super) struct Described {
+    pub(super) state: String,
+    /// The assignor.
+    pub(super) protocol: String,
+    /// "consumer", "connect", …
+    pub(super) protocol_type: String,
+    pub(super) members: Vec<Member>,
+}
+
+pub(super) struct Member {
+    pub(super) id: String,
+    pub(super) instance: Option<String>,
+    pub(super) client: String,
+    pub(super) host: String,
+    /// Topics and their partitions.
+    pub(super) assignment: BTreeMap<String, Vec<i32>>,
+}
+
+impl Described {
+    /// Whether members change places right now.
+    pub(super) fn is_rebalancing(&self) -> bool {
+        matches!(
+            self.state.as_str(),
+            "PreparingRebalance" | "CompletingRebalance" | "Assigning" | "Reconciling"
+        )
+    }
+
+    /// Which member a partition belongs to.
+    pub(super) fn owners(&self) -> BTreeMap<(String, i32), &Member> {
+        let mut owners = BTreeMap::new();
+        for member in &self.members {
+            for (topic, partitions) in &member.assignment {
+                for partition in partitions {
+                    owners.insert((topic.clone(), *partition), member);
+                }
+            }
+        }
+        owners
+    }
+}
+
+/// A group that is there.
+pub(super) fn described(client: &mut Client, group: &str) -> Result<Described, Failure> {
+    let request = DescribeGroupsRequest {
+        groups: vec![group.to_owned()],
+        ..DescribeGroupsRequest::default()
+    };
+    let response = client.ask_coordinator(group, &request, |r| {
+        r.groups.first().map_or(ErrorCode::NONE, |g| g.error_code)
+    })?;
+    let described = response.groups.into_iter().next().unwrap_or_default();
+    let missing = described.error_code == ErrorCode::GROUP_ID_NOT_FOUND
+        || described.error_code == ErrorCode::NONE && described.group_state == "Dead";
+    if missing {
+        return other_kind(client, group);
+    }
+    if described.error_code != ErrorCode::NONE {
+        return Err(Failure::kafka(
+            format!("group {group:?} can't be described"),
+            described.error_code,
+            described.error_message.as_deref(),
+        ));
+    }
+    let members = described.members.into_iter().map(|member| Member {
+        id: member.member_id,
+        instance: member.group_instance_id,
+        client: member.client_id,
+        host: member.client_host,
+        // Other kinds of groups have assignments of their own form.
+        assignment: decode_assignment(&member.member_assignment).unwrap_or_default(),
+    });
+    Ok(Described {
+        state: described.group_state,
+        protocol: described.protocol_data,
+        protocol_type: described.protocol_type,
+        members: members.collect(),
+    })
+}
+
+/// A group that the classic request doesn't know: one of the consumer protocol, or none at all.
+fn other_kind(client: &mut Client, group: &str) -> Result<Described, Failure> {
+    let groups = all(client)?;
+    let Some((_, state, kind, protocol_type)) = groups.iter().find(|g| g.0 == group) else {
+        let failure = Failure::new(Exit::NotFound, format!("there is no group {group:?}"));
+        let known = groups.iter().map(|g| g.0.as_str());
+        return Err(match nearest(group, known) {
+            Some(near) => failure.hint(format!(
+                "did you mean {near:?}? `riverlog group list` shows all"
+            )),
+            None => failure.hint(
+                "`riverlog group list` shows all; a group is there once it has members or commits",
+            ),
+        });
+    };
+    let plain = Described {
+        state: state.clone(),
+        protocol_type: protocol_type.clone(),
+        ..Described::default()
+    };
+    let coordinator = client.coordinator(group)?;
+    let asks = client
+        .node(coordinator)?
+        .version(ApiKey::ConsumerGroupDescribe)
+        .is_ok();
+    if !(kind.eq_ignore_ascii_case("consumer") && asks) {
+        return Ok(plain);
+    }
+    let request = ConsumerGroupDescribeRequest {
+        group_ids: vec![group.to_owned()],
+        ..ConsumerGroupDescribeRequest::default()
+    };
+    let response = client.ask_coordinator(group, &request, |r| {
+        r.groups.first().map_or(ErrorCode::NONE, |g| g.error_code)
+    })?;
+    let Some(found) = response.groups.into_iter().next() else {
+        return Ok(plain);
+    };
+    if found.error_code != ErrorCode::NONE {
+        return Err(Failure::kafka(
+            format!("group {group:?} can't be described"),
+            found.error_code,
+            found.error_message.as_deref(),
+        ));
+    }
+    Ok(Described {
+        state: found.group_state,
+        protocol: found.assignor_name,
+        members: found.members.into_iter().map(member).collect(),
+        ..plain
+    })
+}
+
+fn member(member: consumer_group_describe_response::Member) -> Member {
+    let mut assignment: BTreeMap<String, Vec<i32>> = BTreeMap::new();
+    for topic in member.assignment.topic_partitions {
+        assignment
+            .entry(topic.topic_name)
+            .or_default()
+            .extend(topic.partitions);
+    }
+    Member {
+        id: member.member_id,
+        instance: member.instance_id,
+        client: member.client_id,
+        host: member.client_host,
+        assignment,
+    }
+}
