@@ -179,6 +179,7 @@ impl Consume {
             line: Vec::new(),
             left: self.count.unwrap_or(u64::MAX),
             plan: &self,
+            context,
             style,
             grep,
             until,
@@ -202,6 +203,7 @@ impl Consume {
 
 struct Reading<'a> {
     plan: &'a Consume,
+    context: &'a Context,
     style: Style,
     grep: Option<regex_lite::Regex>,
     from: Position,
@@ -361,6 +363,7 @@ impl Reading<'_> {
                 other => other,
             };
             let starts = resolve(client, name, &topic, fallback)?;
+            let bounds = bounds(client, name, &topic)?;
             let mut at = BTreeMap::new();
             for p in topic
                 .partitions
@@ -368,9 +371,18 @@ impl Reading<'_> {
                 .filter(|p| partitions.contains(&p.partition_index))
             {
                 let index = p.partition_index;
-                let start = match committed.get(&index) {
-                    Some(offset) => *offset,
-                    None => starts.get(&index).copied().unwrap_or_default(),
+                let fallback = starts.get(&index).copied().unwrap_or_default();
+                let start = match (committed.get(&index), bounds.get(&index)) {
+                    // Retention was faster, or the topic is another one than it was.
+                    (Some(offset), Some((start, end))) if !(start..=end).contains(&offset) => {
+                        self.context.note(&format!(
+                            "{name} partition {index} holds offsets {start} to {end} and no longer the committed \
+                             {offset}; reading goes on at {fallback}"
+                        ));
+                        fallback
+                    }
+                    (Some(offset), _) => *offset,
+                    (None, _) => fallback,
                 };
                 at.insert(index, start);
                 self.fetcher.add(name, index, p.leader_id, start);
