@@ -10,6 +10,7 @@ mod flights;
 mod fuzz;
 mod long;
 mod metadata;
+mod mutants;
 mod peer;
 mod place;
 mod proc;
@@ -60,6 +61,8 @@ enum Command {
     Flights(flights::Args),
     /// Feeds each decoder bytes that nobody would send, for a moment
     Fuzz(fuzz::Args),
+    /// Plants each fault in turn and says which seed of the simulator notices it; writes docs/reliability/mutants.md
+    Mutants(mutants::Args),
     /// Runs the shell blocks of the documents that are marked for it
     Readme(readme::Args),
     /// Real servers on disks that fail, under real clients; a checker judges what they saw
@@ -79,6 +82,7 @@ fn main() -> std::process::ExitCode {
         Command::Peer(args) => peer::run(&args),
         Command::Flights(args) => flights::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
+        Command::Mutants(args) => mutants::run(&args),
         Command::Readme(args) => readme::run(&args),
         Command::Drill(args) => drill::run(&args),
         Command::Long(args) => long::run(&args),

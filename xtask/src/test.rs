@@ -12,7 +12,7 @@ use crate::metadata::Workspace;
 use crate::run::cargo;
 use crate::table::Table;
 use crate::tools::{self, Missing, Tool};
-use crate::{codegen, compat, drill, flights, fuzz, readme, tidy};
+use crate::{codegen, compat, drill, flights, fuzz, mutants, readme, tidy};
 
 #[derive(Parser)]
 pub(crate) struct Args {
@@ -147,7 +147,8 @@ fn always(_: &Workspace) -> Result<Option<&'static str>> {
     Ok(None)
 }
 
-/// Twenty seeds that are always the same, each twice for the same trace. Others are for `cargo xtask long seeds`.
+/// Twenty seeds that are always the same, each twice for the same trace, and the planted faults that are found at once. More
+/// are for `cargo xtask long seeds` and `cargo xtask mutants`.
 fn sim() -> Result<()> {
     cargo()
         .args([
@@ -160,7 +161,8 @@ fn sim() -> Result<()> {
         ])
         .args(["--seeds", "0..20", "--twice"])
         .limit(900)
-        .shown_live()
+        .shown_live()?;
+    mutants::run(&mutants::Args::short())
 }
 
 /// How a step ended.

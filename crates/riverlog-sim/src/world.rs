@@ -21,6 +21,9 @@ use crate::network::Request;
 use crate::swarm::Swarm;
 use crate::transactions;
 
+/// No run takes as long, unless something is waited for that never comes.
+const LONGEST: Duration = Duration::from_secs(2 * 3_600);
+
 /// What a client is told.
 #[derive(Debug)]
 pub(crate) enum Outcome {
@@ -178,6 +181,10 @@ impl World {
             ));
         };
         self.core.clock = self.core.clock.max(at);
+        if self.core.clock > LONGEST {
+            let what = format!("not even after {LONGEST:?}");
+            return Err(Violation::new("everything is answered in the end", what));
+        }
         if let Some(event) = self.unless_frozen(at, event) {
             self.happen(at, event)?;
             self.deliver()?;
