@@ -165,7 +165,9 @@ impl Table {
         }
     }
     /// Everything of `key` before `before` is covered by `mark` and synced segments. Returns what must be written to
-    /// the write-ahead log, when the entries there could do harm to what came after them.
+    /// the write-ahead log: when the entries there could do harm to what came after them, and when entries are released,
+    /// since from then on nothing else tells recovery that the segments hold acknowledged records up to there. Damage in
+    /// them would look like a tail that was never synced.
     pub(super) fn covered(&mut self, key: LogKey, mark: LogMark, before: Lsn) -> Option<Mark> {
         let state = self.logs.get_mut(&key)?;
         let backwards = mark.end < state.mark.end
@@ -175,7 +177,9 @@ impl Table {
         state.known = true;
         state.covered = state.covered.max(before);
         let covered = state.covered;
+        let mut released = false;
         if let Some(pin) = state.pin.filter(|pin| *pin < covered) {
+            released = true;
             self.pins.remove(&(pin, Why::Entries, key));
             state.pin = (covered < state.last).then_some(covered);
             if let Some(pin) = state.pin {
@@ -192,7 +196,7 @@ impl Table {
                 }
             });
         }
-        (newly || backwards).then_some(Mark { mark, covered })
+        (newly || backwards || released).then_some(Mark { mark, covered })
     }
     /// A mark of `key` lies at `range` of the write-ahead log.
     pub(super) fn mark_submitted(&mut self, key: LogKey, range: Range<Lsn>) {
