@@ -59,7 +59,12 @@ fn wanted(suite: &str, broker: Kind) -> (Vec<(&'static str, &'static str)>, Opti
     };
     match suite {
         "kafka-python" => {
-            let mut settings = vec![("node.id", "0"), ("group.min.session.timeout.ms", "1000")];
+            // One test commits an offset for partition 1 of a topic that is made on the way.
+            let mut settings = vec![
+                ("node.id", "0"),
+                ("group.min.session.timeout.ms", "1000"),
+                ("num.partitions", "2"),
+            ];
             settings.extend(super_users);
             (settings, None)
         }
