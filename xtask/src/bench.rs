@@ -257,7 +257,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .iter()
         .filter(|b| args.names.is_empty() || args.names.iter().any(|n| n == b.name))
     {
-        let runs = measure(bench, &kinds, args.pairs)?;
+        // The library has no peer to be run beside.
+        let here: Vec<Kind> = match bench.what {
+            What::Embedded(_) => kinds.iter().copied().take(1).collect(),
+            _ => kinds.clone(),
+        };
+        let runs = measure(bench, &here, args.pairs)?;
         rows(bench.name, &kinds, &runs, &mut table);
     }
     println!("\n{}", machine());
@@ -481,6 +486,10 @@ fn rows(bench: &str, kinds: &[Kind], runs: &[Vec<Measures>], table: &mut Table) 
         let mut row = vec![bench.to_owned(), name.clone(), measure.unit.clone()];
         for i in 0..kinds.len() {
             let all = values(i);
+            if all.is_empty() {
+                row.extend(["-".to_owned(), "-".to_owned()]);
+                continue;
+            }
             let least = all.iter().copied().fold(f64::INFINITY, f64::min);
             let most = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             row.extend([
@@ -491,7 +500,10 @@ fn rows(bench: &str, kinds: &[Kind], runs: &[Vec<Measures>], table: &mut Table) 
         if kinds.len() == 2 {
             let (ours, theirs) = (values(0), values(1));
             let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(a, b)| a / b).collect();
-            row.push(format!("{:.3}", median(&ratios)));
+            row.push(match ratios.is_empty() {
+                true => "-".to_owned(),
+                false => format!("{:.3}", median(&ratios)),
+            });
         }
         table.row(row);
     }

@@ -348,7 +348,8 @@ fn a_folder_with_something_else_in_it_is_refused_and_left_alone() {
 }
 
 #[test]
-fn recovery_knows_how_far_segments_were_synced_when_their_entries_have_gone_before_any_checkpoint() {
+fn recovery_knows_how_far_segments_were_synced_when_their_entries_have_gone_before_any_checkpoint()
+{
     let disk = CrashDisk::new(1);
     let volume = open(&disk);
     hand(&volume, 0);
