@@ -26,7 +26,7 @@ pub(crate) struct Lag {
     /// The group
     #[arg(value_name = "GROUP")]
     group: String,
-    /// Exit with 1 when the group is further behind than this in all
+    /// Exit with 1 when the group is further behind than this in all; a partition without a commit counts whole
     #[arg(long, value_name = "RECORDS")]
     max: Option<i64>,
 }
@@ -58,6 +58,14 @@ impl Row {
         let (start, end) = self.bounds?;
         // What is deleted already won't be read.
         Some((end - self.committed?.max(start)).max(0))
+    }
+
+    /// Records that wait; all that there are where nothing was committed yet.
+    fn waiting(&self) -> i64 {
+        match (self.committed, self.bounds) {
+            (None, Some((start, end))) => end - start,
+            _ => self.lag().unwrap_or(0),
+        }
     }
 
     /// Records that retention took before they were committed.
@@ -239,7 +247,7 @@ impl Lag {
         let mut sum = 0;
         let now = now_ms();
         for row in rows(&mut client, &self.group, &described)? {
-            sum += row.lag().unwrap_or(0);
+            sum += row.waiting();
             table.row(vec![
                 json!(row.topic),
                 json!(row.partition),
@@ -298,6 +306,9 @@ mod tests {
         assert_eq!(row(Some(30), Some((0, 10))).lag_text(), json!(0));
         assert_eq!(row(None, Some((0, 10))).lag_text(), json!("no commit"));
         assert_eq!(row(Some(3), None).lag_text(), json!("unknown"));
+        // Whoever waits for a group to be done waits for what it hasn't begun, too.
+        assert_eq!(row(None, Some((2, 10))).waiting(), 8);
+        assert_eq!(row(Some(3), Some((2, 10))).waiting(), 7);
     }
 
     #[test]
