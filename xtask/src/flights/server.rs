@@ -75,6 +75,7 @@ impl Job {
         ]);
         // One of the three dies without a word half-way, the broker a moment later.
         broker = self.load(first, 1, lines, broker, &mut || {
+            self.wait_for_commit(0)?;
             members[0].kill()?;
             members[0].wait()?;
             Ok(())
@@ -187,6 +188,19 @@ impl Job {
                 Err(format!("the producer of load {load} didn't end in {PATIENCE:?}").into())
             }
         }
+    }
+
+    /// A member that is killed has something to hand over: however slowly it started, it has read and committed.
+    fn wait_for_commit(&self, n: usize) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            let log = fs::read_to_string(self.member_log(n)).unwrap_or_default();
+            if log.lines().any(|line| line.starts_with("commit ")) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Err(format!("member {n} committed nothing in {PATIENCE:?}").into())
     }
 
     fn wait_for_group(&self) -> Result<()> {
