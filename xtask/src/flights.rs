@@ -47,10 +47,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// The main job of the README: two loads, a dead consumer, a killed process, and every flight once in the end.
 /// Once with the engine inside a program, once with the server and real clients.
 pub(crate) fn main_job() -> Result<()> {
-    let dir = flights()?;
-    let input = dir.join("flights.jsonl");
-    embedded(&input)?;
-    server::main_job(&dir.join("flights.tsv"))
+    embedded(&flights()?.join("flights.jsonl"))
+}
+
+/// The same job with the server and real clients.
+pub(crate) fn server_job() -> Result<()> {
+    server::main_job(&flights()?.join("flights.tsv"))
 }
 
 fn embedded(input: &Path) -> Result<()> {
