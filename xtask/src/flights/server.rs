@@ -63,6 +63,11 @@ impl Job {
         self.command(&["topic", "create", TOPIC, "-p", &count])?;
         let mut members: Vec<Child> = (0..3).map(|n| self.member(n)).collect::<Result<_>>()?;
 
+        // All of them share the load, however slowly they start.
+        for n in 0..3 {
+            self.wait_for_line(n, "assign ")?;
+        }
+
         // -E: it waits for a broker that is away, as every other client does by itself.
         let kcat = ["-P", "-E", "-b", &self.bootstrap(), "-t", TOPIC, "-K", "\t"];
         let mut first = Command::new("kcat");
@@ -75,7 +80,8 @@ impl Job {
         ]);
         // One of the three dies without a word half-way, the broker a moment later.
         broker = self.load(first, 1, lines, broker, &mut || {
-            self.wait_for_commit(0)?;
+            // What it hands over is something that it has begun.
+            self.wait_for_line(0, "commit ")?;
             members[0].kill()?;
             members[0].wait()?;
             Ok(())
@@ -190,17 +196,17 @@ impl Job {
         }
     }
 
-    /// A member that is killed has something to hand over: however slowly it started, it has read and committed.
-    fn wait_for_commit(&self, n: usize) -> Result<()> {
+    /// Waits until a member has written such a line into its log.
+    fn wait_for_line(&self, n: usize, kind: &str) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             let log = fs::read_to_string(self.member_log(n)).unwrap_or_default();
-            if log.lines().any(|line| line.starts_with("commit ")) {
+            if log.lines().any(|line| line.starts_with(kind)) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        Err(format!("member {n} committed nothing in {PATIENCE:?}").into())
+        Err(format!("member {n} wrote no {kind:?} in {PATIENCE:?}").into())
     }
 
     fn wait_for_group(&self) -> Result<()> {
