@@ -14,10 +14,10 @@ use riverlog_wire::frame;
 use riverlog_wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use riverlog_wire::messages::{FetchRequest, Request};
 
-/// Starts a broker that must not start; its exit code and what it says.
-fn refused(data: &Path) -> (Option<i32>, String) {
+/// The words that start a broker on a free port.
+fn serve(data: &Path) -> [&str; 7] {
     let data = data.to_str().unwrap();
-    let args = [
+    [
         "serve",
         "--data",
         data,
@@ -25,8 +25,12 @@ fn refused(data: &Path) -> (Option<i32>, String) {
         "127.0.0.1:0",
         "--http",
         "none",
-    ];
-    let output = run_with(&args, "");
+    ]
+}
+
+/// Starts a broker that must not start; its exit code and what it says.
+fn refused(data: &Path) -> (Option<i32>, String) {
+    let output = run_with(&serve(data), "");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code(), said)
 }
@@ -139,17 +143,7 @@ fn a_folder_without_permission_is_refused_with_what_to_do() {
     let mut mode = std::fs::metadata(&data).unwrap().permissions();
     std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o500);
     std::fs::set_permissions(&data, mode).unwrap();
-    let data = data.to_str().unwrap();
-    let args = [
-        "serve",
-        "--data",
-        data,
-        "--listen",
-        "127.0.0.1:0",
-        "--http",
-        "none",
-    ];
-    let mut command = riverlog(&args);
+    let mut command = riverlog(&serve(&data));
     if is_root() {
         // For whom nothing is forbidden.
         command.uid(65_534);

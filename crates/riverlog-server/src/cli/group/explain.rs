@@ -108,8 +108,10 @@ impl Explain {
         );
         let mut troubles = 0;
         let at = now_ms();
+        let owners = now.owners();
         for row in rows(&mut client, &self.group, &now)? {
-            let reason = self.reason(&mut client, &now, &row, before.get(&row.key()))?;
+            let owner = owners.get(&row.key()).copied();
+            let reason = self.reason(&mut client, &now, owner, &row, before.get(&row.key()))?;
             troubles += usize::from(reason.held);
             table.row(vec![
                 json!(row.topic),
@@ -138,6 +140,7 @@ impl Explain {
         &self,
         client: &mut Client,
         group: &Described,
+        owner: Option<&Member>,
         row: &Row,
         before: Option<&Row>,
     ) -> Result<Reason, Failure> {
@@ -147,8 +150,6 @@ impl Explain {
                 "the topic or the partition's leader isn't there: see `riverlog topic describe`",
             ));
         };
-        let owners = group.owners();
-        let owner = owners.get(&row.key()).copied();
         let Some(committed) = row.committed else {
             return Ok(match owner {
                 Some(member) => fine(
