@@ -13,7 +13,7 @@ use riverlog_wire::messages::offset_fetch_request::{
 
 use super::format::{Format, Placed, harmless, to_json};
 use super::output::Output;
-use super::topic::{bounds, resolve};
+use super::topic::{bounds, resolve, resolve_within};
 use super::values::{self, Position, time_text};
 use super::{Context, interrupt};
 use crate::client::{Client, Fetched, Fetcher, Member, MemberState};
@@ -246,7 +246,7 @@ impl Reading<'_> {
             let wanted =
                 |p: i32| self.plan.partition.is_empty() || self.plan.partition.contains(&p);
             let bounds = bounds(client, name, &topic)?;
-            let starts = resolve(client, name, &topic, self.from)?;
+            let starts = resolve_within(client, name, &topic, self.from, &bounds)?;
             for p in topic
                 .partitions
                 .iter()
@@ -362,8 +362,8 @@ impl Reading<'_> {
                 Position::Committed => Position::Start,
                 other => other,
             };
-            let starts = resolve(client, name, &topic, fallback)?;
             let bounds = bounds(client, name, &topic)?;
+            let starts = resolve_within(client, name, &topic, fallback, &bounds)?;
             let mut at = BTreeMap::new();
             for p in topic
                 .partitions

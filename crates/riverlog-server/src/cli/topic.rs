@@ -378,6 +378,17 @@ pub(super) fn resolve(
     position: Position,
 ) -> Result<BTreeMap<i32, i64>, Failure> {
     let bounds = bounds(client, name, topic)?;
+    resolve_within(client, name, topic, position, &bounds)
+}
+
+/// As [`resolve`], for who knows the bounds already.
+pub(super) fn resolve_within(
+    client: &mut Client,
+    name: &str,
+    topic: &MetadataResponseTopic,
+    position: Position,
+    bounds: &BTreeMap<i32, (i64, i64)>,
+) -> Result<BTreeMap<i32, i64>, Failure> {
     let at_time = match position {
         Position::Time(ms) => {
             let asked: Vec<_> = topic
@@ -391,8 +402,8 @@ pub(super) fn resolve(
         _ => BTreeMap::new(),
     };
     Ok(bounds
-        .into_iter()
-        .map(|(partition, (start, end))| {
+        .iter()
+        .map(|(&partition, &(start, end))| {
             let offset = match position {
                 Position::Start => start,
                 Position::End | Position::Committed => end,
@@ -562,7 +573,7 @@ impl Trim {
         let mut client = context.client()?;
         let topic = client.topic(&self.topic, false)?;
         let bounds = bounds(&mut client, &self.topic, &topic)?;
-        let mut targets = resolve(&mut client, &self.topic, &topic, position)?;
+        let mut targets = resolve_within(&mut client, &self.topic, &topic, position, &bounds)?;
         if !self.partition.is_empty() {
             for partition in &self.partition {
                 if !targets.contains_key(partition) {

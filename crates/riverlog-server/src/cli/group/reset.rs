@@ -10,7 +10,7 @@ use super::describe::described;
 use crate::cli::Context;
 use crate::cli::consume::committed_of;
 use crate::cli::output::Table;
-use crate::cli::topic::{bounds, resolve};
+use crate::cli::topic::{bounds, resolve_within};
 use crate::cli::values::Position;
 use crate::client::{Client, commit_request};
 use crate::failure::{Exit, Failure};
@@ -67,7 +67,7 @@ impl Reset {
         for name in topics {
             let topic = client.topic(&name, false)?;
             let bounds = bounds(&mut client, &name, &topic)?;
-            for (partition, offset) in resolve(&mut client, &name, &topic, to)? {
+            for (partition, offset) in resolve_within(&mut client, &name, &topic, to, &bounds)? {
                 if !(self.partition.is_empty() || self.partition.contains(&partition)) {
                     continue;
                 }
