@@ -5,6 +5,7 @@ mod add_partitions_to_txn;
 mod alter_configs;
 mod alter_replica_log_dirs;
 mod api_versions;
+mod commits;
 mod configs;
 mod consumer_group_describe;
 mod consumer_group_heartbeat;

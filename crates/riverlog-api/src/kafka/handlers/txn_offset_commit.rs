@@ -1,8 +1,6 @@
 //! TxnOffsetCommit v0–v6 (KIP-98, 447; KIP-890 from v5; topic ids from v6).
 
-use riverlog_core::groups::{
-    CommittedOffset, GroupAnswer, GroupCommand, InTransaction, TopicPartition,
-};
+use riverlog_core::groups::{CommittedOffset, GroupCommand, InTransaction};
 use riverlog_node::Reply;
 use riverlog_wire::messages::txn_offset_commit_response::{
     TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
@@ -10,6 +8,7 @@ use riverlog_wire::messages::txn_offset_commit_response::{
 use riverlog_wire::messages::{TxnOffsetCommitRequest, TxnOffsetCommitResponse};
 use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 
+use super::commits::{codes, place};
 use super::topic_by;
 use crate::kafka::responder::Responder;
 use crate::kafka::session::Context;
@@ -33,14 +32,9 @@ pub(super) fn handle(context: &Context<'_>, request: TxnOffsetCommitRequest, res
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for (p, partition) in topic.partitions.into_iter().enumerate() {
             let index = partition.partition_index;
-            let error_code = match &known {
-                Err(code) => *code,
-                Ok(known) if usize::try_from(index).is_ok_and(|i| i < known.partitions.len()) => {
-                    let place = TopicPartition {
-                        topic: known.name.clone(),
-                        id: known.id,
-                        partition: index,
-                    };
+            let error_code = match place(&known, index) {
+                Err(code) => code,
+                Ok(place) => {
                     let offset = CommittedOffset {
                         offset: Offset(partition.committed_offset),
                         leader_epoch: LeaderEpoch(partition.committed_leader_epoch),
@@ -52,7 +46,6 @@ pub(super) fn handle(context: &Context<'_>, request: TxnOffsetCommitRequest, res
                     places.push((t, p));
                     ErrorCode::NONE
                 }
-                Ok(_) => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
             };
             partitions.push(TxnOffsetCommitResponsePartition {
                 partition_index: index,
@@ -83,16 +76,8 @@ pub(super) fn handle(context: &Context<'_>, request: TxnOffsetCommitRequest, res
         },
     };
     let reply = Reply::new(move |answer| {
-        let (error, each) = match answer {
-            GroupAnswer::Partitions(error, each) => (error, each),
-            GroupAnswer::Error(error) => (error, Vec::new()),
-            _ => (ErrorCode::UNKNOWN_SERVER_ERROR, Vec::new()),
-        };
-        for (i, (t, p)) in places.into_iter().enumerate() {
-            let code = match error {
-                ErrorCode::NONE => each.get(i).copied().unwrap_or(error),
-                error => error,
-            };
+        let codes = codes(answer, places.len());
+        for ((t, p), code) in places.into_iter().zip(codes) {
             let topic = response.topics.get_mut(t);
             if let Some(place) = topic.and_then(|topic| topic.partitions.get_mut(p)) {
                 place.error_code = known_to_client(version, code);
