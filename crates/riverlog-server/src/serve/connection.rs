@@ -1,6 +1,7 @@
 //! One connection of the Kafka door: a task that reads frames and one that writes responses.
 //!
-//! Memory is taken as bytes arrive, never for what a frame announces. A connection with many requests under way is not read
+//! Memory is taken as bytes arrive, not for what a frame announces, up to the size of the largest frame that the connection has
+//! completed before: so long a frame gets its buffer at once, and is not copied as it grows. A connection with many requests under way is not read
 //! from until some are answered, and a slow reader holds up only itself.
 
 use std::io;
@@ -106,10 +107,12 @@ async fn read_frames(
     let mut stop = shared.stop.clone();
     let mut receiving = Receiving::new(&shared.limits);
     let mut received = BytesMut::new();
+    let mut largest = 0;
     loop {
         loop {
             match frame::split_frame(&mut received, max) {
                 Ok(Some(frame)) => {
+                    largest = largest.max(frame.len());
                     while session.is_busy() {
                         room.notified().await;
                     }
@@ -130,8 +133,10 @@ async fn read_frames(
             receiving.hold(0).await;
             shared.idle
         } else {
-            // Grows with what came, never to what is announced.
-            let more = READ_BYTES.max(received.len() / 2);
+            let more = match missing(&received, max) {
+                Some(missing) if missing <= largest => missing,
+                _ => READ_BYTES.max(received.len() / 2),
+            };
             receiving.hold(received.len() + more).await;
             received.reserve(more);
             shared.idle.min(STALL)
@@ -164,6 +169,12 @@ async fn read_frames(
             Ok(Err(error)) => return Ended::Network(error),
         }
     }
+}
+
+/// Bytes that the frame begun in `received` still lacks.
+fn missing(received: &[u8], max: usize) -> Option<usize> {
+    let len = frame::frame_length(*received.first_chunk()?, max).ok()?;
+    (frame::LENGTH_BYTES + len).checked_sub(received.len())
 }
 
 /// Waits until the server stops.
