@@ -32,10 +32,31 @@ impl Node {
         records: &[MetadataRecord],
         now: Now,
     ) {
+        self.apply_changes(image, records, false, now);
+    }
+
+    /// As [`Node::apply_metadata`], of an image that doesn't come from the one before: records say all that it holds.
+    pub(crate) fn apply_metadata_anew(
+        &self,
+        image: Arc<MetadataImage>,
+        records: &[MetadataRecord],
+        now: Now,
+    ) {
+        self.apply_changes(image, records, true, now);
+    }
+
+    /// `anew`: configs may have gone that no record speaks of.
+    fn apply_changes(
+        &self,
+        image: Arc<MetadataImage>,
+        records: &[MetadataRecord],
+        anew: bool,
+        now: Now,
+    ) {
         let mut touched = BTreeSet::new();
         let mut configured = BTreeSet::new();
         let mut removed = Vec::new();
-        let mut all_configured = false;
+        let mut all_configured = anew;
         for record in records {
             match record {
                 MetadataRecord::Topic { id, .. } => {
@@ -195,7 +216,7 @@ impl Node {
             partition: PartitionIndex(index),
         };
         let config = topic.config.load();
-        match self.volume.open_log(key, self.log_settings(&config)) {
+        match self.claim_log(key, self.log_settings(&config)) {
             Err(error) => {
                 self.metrics.open_failures.fetch_add(1, Ordering::Relaxed);
                 self.broken.store(true, Ordering::Relaxed);

@@ -1,5 +1,8 @@
-//! The controller of a cluster of one: commands are decided in order, their records appended to the metadata log as one batch,
-//! and answered once that is durable and applied here. One batch is in flight at a time.
+//! The controller: commands are decided in order, their records committed as one entry, and answered once that is applied here.
+//! One entry is in flight at a time.
+//!
+//! A node alone appends them to its own metadata log, as one batch, which is committed once it is durable. Behind a shared
+//! quorum they go out as a proposal, see [`crate::quorum`]; where the quorum isn't led, commands go to the node where it is.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,11 +17,12 @@ use riverlog_core::metadata::{
 use riverlog_log::Log;
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
-use riverlog_wire::{ErrorCode, Offset};
+use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
 use crate::command::Reply;
 use crate::node::Node;
 use crate::partition::{Owed, Partition};
+use crate::quorum::{Quorum, Seat};
 
 /// Commands that may wait for the batch in flight.
 const QUEUED: usize = 10_000;
@@ -37,6 +41,11 @@ pub(crate) enum AdminReply {
     ProducerIds,
     /// This node's registration.
     Registered,
+    /// Another node, which has given it a number.
+    Peer {
+        from: BrokerId,
+        number: i64,
+    },
     Nobody,
 }
 
@@ -44,23 +53,37 @@ pub(crate) struct Controller {
     /// The metadata log.
     pub(crate) partition: Arc<Partition>,
     settings: ControllerSettings,
-    state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     queue: VecDeque<(AdminCommand, AdminReply)>,
-    proposal: Option<Proposal>,
+    pub(crate) proposal: Option<Proposal>,
     /// A committed proposal is being applied; the next one is decided against what it makes.
-    applying: bool,
+    pub(crate) applying: bool,
+    /// In a shared quorum.
+    pub(crate) seat: Seat,
+}
+
+impl State {
+    /// What waits and what is in flight will not be answered by what comes of it.
+    pub(crate) fn drop_everything(&mut self) -> Vec<AdminReply> {
+        let in_flight = self.proposal.take().map(|p| p.answers).unwrap_or_default();
+        let waiting = std::mem::take(&mut self.queue);
+        let replies = in_flight.into_iter().map(|(reply, _)| reply);
+        replies.chain(waiting.into_iter().map(|(_, r)| r)).collect()
+    }
 }
 
 /// What is in flight.
-struct Proposal {
+pub(crate) struct Proposal {
     image: MetadataImage,
     records: Vec<MetadataRecord>,
-    answers: Vec<(AdminReply, AdminAnswer)>,
+    pub(crate) answers: Vec<(AdminReply, AdminAnswer)>,
     until: Offset,
+    /// Behind a shared quorum: the number under which it went out.
+    pub(crate) number: u64,
     /// A snapshot: everything before it isn't needed any more.
     trim: Option<Offset>,
 }
@@ -78,6 +101,9 @@ impl Controller {
 impl Node {
     /// A command to the controller.
     pub(crate) fn submit(&self, command: AdminCommand, reply: AdminReply, now: Now) {
+        if !self.is_controller() {
+            return self.forward(command, reply, now);
+        }
         let refused = {
             let mut state = self.controller.state.lock();
             if state.queue.len() >= QUEUED {
@@ -94,9 +120,10 @@ impl Node {
     }
 
     /// Decides what is queued, unless a batch is in flight.
-    fn propose(&self, now: Now) {
+    pub(crate) fn propose(&self, now: Now) {
         let mut owed = Owed::default();
         let mut answers = Vec::new();
+        let mut goes_out = false;
         {
             let mut state = self.controller.state.lock();
             if state.proposal.is_some() || state.applying || state.queue.is_empty() {
@@ -107,10 +134,24 @@ impl Node {
                 records: Vec::new(),
                 answers: Vec::new(),
                 until: Offset::ZERO,
+                number: 0,
                 trim: None,
             };
-            // The log may hold parts of a registration that was lost; what they say is said again.
-            let mut position = self.metadata_end();
+            let shared = self.settings.quorum == Quorum::Shared;
+            if shared && state.seat.leader != Some(self.settings.broker) {
+                // Its leadership ended while they came.
+                let waiting = std::mem::take(&mut state.queue);
+                drop(state);
+                for (_, reply) in waiting {
+                    self.answer_admin(reply, Err(ErrorCode::NOT_CONTROLLER), now);
+                }
+                return;
+            }
+            let mut position = match shared {
+                true => proposal.image.position,
+                // The log may hold parts of a registration that was lost; what they say is said again.
+                false => self.metadata_end(),
+            };
             for (command, reply) in std::mem::take(&mut state.queue) {
                 let (records, answer) =
                     decide(&proposal.image, &self.controller.settings, &command, now);
@@ -126,7 +167,11 @@ impl Node {
                     proposal.answers.push((reply, answer));
                 }
             }
-            if !proposal.records.is_empty() {
+            if shared && !proposal.records.is_empty() {
+                proposal.number = state.seat.propose(&proposal.records);
+                state.proposal = Some(proposal);
+                goes_out = true;
+            } else if !proposal.records.is_empty() {
                 let cut = proposal.records.iter().all(may_be_cut);
                 match self.append_records(&proposal.records, cut, now, &mut owed) {
                     Ok(until) => {
@@ -139,6 +184,9 @@ impl Node {
                     }
                 }
             }
+        }
+        if goes_out {
+            self.host.proposals_ready();
         }
         let partition = self.controller.partition.clone();
         self.settle(&partition, owed, now);
@@ -181,6 +229,9 @@ impl Node {
     /// Writes the whole image behind the metadata log once most of it is out of date, and lets go of what is before
     /// it. A crash in between finds both: the records say the same twice.
     pub(crate) fn snapshot_metadata(&self, now: Now) {
+        if self.settings.quorum == Quorum::Shared {
+            return;
+        }
         let (start, end) = {
             let state = self.controller.partition.state.lock();
             let Some(log) = &state.log else { return };
@@ -205,6 +256,7 @@ impl Node {
                     records: Vec::new(),
                     answers: Vec::new(),
                     until,
+                    number: 0,
                     trim: Some(first),
                 });
             }
@@ -279,28 +331,33 @@ impl Node {
 
     /// The node stops: what waits gets no answer but this.
     pub(crate) fn stop_controller(&self, now: Now) {
-        let mut waiting = Vec::new();
-        {
+        let waiting = {
             let mut state = self.controller.state.lock();
+            let mut waiting = Vec::new();
+            // What is in flight is applied all the same.
             if let Some(proposal) = &mut state.proposal {
-                waiting.extend(
-                    std::mem::take(&mut proposal.answers)
-                        .into_iter()
-                        .map(|(r, _)| r),
-                );
+                let answers = std::mem::take(&mut proposal.answers);
+                waiting.extend(answers.into_iter().map(|(reply, _)| reply));
             }
             waiting.extend(std::mem::take(&mut state.queue).into_iter().map(|(_, r)| r));
-        }
+            waiting
+        };
         for reply in waiting {
             self.answer_admin(reply, Err(ErrorCode::NOT_CONTROLLER), now);
         }
     }
 
-    fn answer_admin(&self, reply: AdminReply, answer: Result<AdminAnswer, ErrorCode>, now: Now) {
+    pub(crate) fn answer_admin(
+        &self,
+        reply: AdminReply,
+        answer: Result<AdminAnswer, ErrorCode>,
+        now: Now,
+    ) {
         match reply {
             AdminReply::Client(reply) => reply.send(answer),
             AdminReply::ProducerIds => self.producer_ids_came(answer, now),
             AdminReply::Registered => self.registered(answer, now),
+            AdminReply::Peer { from, number } => self.answer_peer(from, number, answer),
             AdminReply::Nobody => {}
         }
     }

@@ -26,7 +26,9 @@ mod notice;
 mod offsets;
 mod open;
 mod partition;
+mod peers;
 mod producers;
+pub mod quorum;
 mod reserve;
 mod settings;
 mod shards;
@@ -34,6 +36,7 @@ mod tables;
 mod timers;
 mod transactional;
 mod transactions;
+mod unclaimed;
 mod upkeep;
 
 pub use command::{
@@ -46,6 +49,7 @@ pub use markers::OpenTransaction;
 pub use metrics::{Metric, MetricKind};
 pub use node::{Host, Node, PartitionRef, StartError};
 pub use notice::{Damage, LostRange, Notice};
+pub use peers::PeerMessage;
 // What a door hands on, or shows, without knowing the log behind it.
 pub use riverlog_log::{Marker, ProducerSummary, Slice, Slices};
 pub use settings::{Budgets, Entropy, NodeSettings};

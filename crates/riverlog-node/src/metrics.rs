@@ -60,6 +60,7 @@ counters! {
     read_failures "read_failures_total" "Reads of segments that the disk failed"
     damage_found "damage_found_total" "Ranges of segments whose bytes are not what was written"
     load_failures "group_load_failures_total" "Loads of groups that failed and are tried again"
+    peer_messages_refused "peer_messages_refused_total" "Messages of other nodes that could not be read"
     open_failures "partition_open_failures_total" "Partitions whose log could not be opened"
     metadata_commits "metadata_commits_total" "Batches of metadata records that were committed"
     cleaner_passes "cleaner_passes_total" "Passes of the cleaner over compacted partitions"

@@ -29,6 +29,7 @@ use crate::metrics::Counters;
 use crate::notice::{Damages, Notice};
 use crate::open::open;
 use crate::partition::{Owed, Partition, Role};
+use crate::peers::Peers;
 use crate::producers::ProducerIds;
 use crate::reserve::Tight;
 use crate::settings::{Entropy, NodeSettings};
@@ -36,6 +37,7 @@ use crate::shards::Shards;
 use crate::tables::{Slot, Tables};
 use crate::timers::{Timer, Timers};
 use crate::transactional::Lanes;
+use crate::unclaimed::Unclaimed;
 use crate::upkeep::UpkeepQueue;
 
 /// What a node asks of its host.
@@ -44,6 +46,12 @@ pub trait Host: Send + Sync {
     fn jobs_ready(&self);
     /// [`Node::next_deadline`] came closer. Called without locks held, from any thread; must not call the node.
     fn deadline_changed(&self);
+    /// [`Node::take_proposals`] has something; never for a node alone. From any thread, perhaps with locks held; must not
+    /// call the node.
+    fn proposals_ready(&self) {}
+    /// [`Node::take_outbox`] has something; never for a node alone. From any thread, perhaps with locks held; must not call
+    /// the node.
+    fn outbox_ready(&self) {}
     /// Something happened that an operator should know. From any thread, and a lock may be held; must not call the node. A host
     /// that has nobody to tell does nothing: clients and callers get their errors all the same.
     fn notice(&self, _notice: Notice) {}
@@ -106,6 +114,8 @@ pub struct Node {
     pub(crate) shards: ArcSwapOption<Shards<GroupShard>>,
     pub(crate) transactions: ArcSwapOption<Shards<TransactionShard>>,
     pub(crate) lanes: Lanes,
+    pub(crate) peers: Peers,
+    pub(crate) unclaimed: Unclaimed,
     /// Itself, for what comes back later.
     pub(crate) this: Weak<Node>,
     pub(crate) producers: ProducerIds,
@@ -169,6 +179,8 @@ impl Node {
             shards: ArcSwapOption::empty(),
             transactions: ArcSwapOption::empty(),
             lanes: Lanes::default(),
+            peers: Peers::default(),
+            unclaimed: Unclaimed::default(),
             this,
             producers: ProducerIds::default(),
             jobs: Jobs::default(),
@@ -439,6 +451,7 @@ impl Node {
                 Timer::Upkeep => self.upkeep(now),
                 Timer::Tails => self.cool_tails(now),
                 Timer::Retry => self.retry(now),
+                Timer::Forwards => self.expire_forwards(now),
                 Timer::Cleaner => self.clean_now(now),
                 Timer::CleanOn => self.go_on_cleaning(now),
             }

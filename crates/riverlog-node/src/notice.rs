@@ -81,6 +81,12 @@ pub enum Notice {
         /// Why.
         reason: String,
     },
+    /// A metadata record of the cluster can't be read: this node applies none any more, and must be replaced by a release
+    /// that can.
+    MetadataUnreadable {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The disk has no room: appends are refused until it has.
     DiskFull,
     /// Appends are taken again.
@@ -136,6 +142,10 @@ impl fmt::Display for Notice {
             } => write!(
                 f,
                 "{topic}-{partition} is not compacted any more, all others are: {reason}; repair it, then restart or change a setting of the topic"
+            ),
+            Notice::MetadataUnreadable { reason } => write!(
+                f,
+                "the cluster's metadata can't be read any more: {reason}; start the release that the other nodes run"
             ),
             Notice::DiskFull => {
                 f.write_str("the disk is full: records are refused until there is room")

@@ -16,6 +16,7 @@ use crate::command::AppendFailure;
 use crate::controller::Controller;
 use crate::node::{Host, Node, Parts, StartError};
 use crate::partition::{Owed, Partition, Role, State};
+use crate::quorum::Quorum;
 use crate::settings::{Entropy, NodeSettings};
 use crate::shards::{Replayed, replay};
 use crate::tables::TopicInfo;
@@ -37,7 +38,10 @@ pub(crate) fn open(
 ) -> Result<Arc<Node>, StartError> {
     let volume = Volume::open(disk.clone(), settings.volume.clone())?;
     let metadata = open_metadata(&volume, &settings)?;
-    let image = read_metadata(&metadata)?;
+    let image = match settings.quorum {
+        Quorum::Own => read_metadata(&metadata)?,
+        Quorum::Shared => MetadataImage::default(),
+    };
     if let Some((found, _)) = image.brokers.first_key_value()
         && !image.brokers.contains_key(&settings.broker)
     {
@@ -63,6 +67,9 @@ pub(crate) fn open(
     let configs = node.node_configs(&image);
     for topic in image.topics.values() {
         node.open_topic(topic, &configs, now);
+    }
+    if node.settings.quorum == Quorum::Shared {
+        node.open_unclaimed()?;
     }
     node.volume.recovered()?;
     node.tell_accepted_loss();
@@ -195,6 +202,7 @@ impl Node {
             self.settle(partition, owed, now);
         }
         self.run_all_jobs(now);
+        self.sync_unclaimed();
         let failure = self.failure.lock().clone();
         let closed = match failure {
             Some(error) => Err(error.into()),
@@ -212,6 +220,7 @@ impl Node {
         }
         let log = self.controller.partition.state.lock().log.take();
         drop(log);
+        self.let_go_of_unclaimed();
     }
 }
 

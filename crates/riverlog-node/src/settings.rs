@@ -7,6 +7,8 @@ use riverlog_core::transactions::TransactionSettings;
 use riverlog_log::VolumeSettings;
 use riverlog_wire::BrokerId;
 
+use crate::quorum::Quorum;
+
 /// Where randomness comes from: the system, or a simulator's seed.
 pub trait Entropy: Send + Sync {
     /// 128 fresh random bits.
@@ -41,6 +43,8 @@ pub struct NodeSettings {
     pub broker: BrokerId,
     /// `broker.rack`.
     pub rack: Option<String>,
+    /// Who agrees on metadata. Default: the node alone.
+    pub quorum: Quorum,
     /// Listener name, host and port that clients are told.
     pub listeners: Vec<(String, String, u16)>,
     /// Used when the data folder is new; drawn when `None`.
@@ -71,6 +75,7 @@ impl Default for NodeSettings {
         NodeSettings {
             broker: BrokerId(1),
             rack: None,
+            quorum: Quorum::Own,
             listeners: Vec::new(),
             cluster_id: None,
             configs: BTreeMap::new(),

@@ -33,6 +33,8 @@ pub(crate) enum Timer {
     Cleaner,
     /// The bound on the cleaner's bytes a second lets it go on.
     CleanOn,
+    /// Commands that were forwarded to the controller.
+    Forwards,
     /// Trying again what a full disk refused.
     Retry,
 }

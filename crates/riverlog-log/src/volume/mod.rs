@@ -337,6 +337,15 @@ impl Volume {
         self.table.lock().folders_gone_except(&failed);
         Ok(())
     }
+    /// The logs that there are, in order: by their folders, the checkpoint and the write-ahead log. For a host that doesn't know
+    /// yet which to expect.
+    pub fn logs(&self) -> Result<Vec<LogKey>, DiskError> {
+        let mut logs: BTreeSet<LogKey> = self.folders()?.into_iter().collect();
+        logs.extend(self.table.lock().iter().map(|(key, _)| *key));
+        let recovery = self.recovery.lock();
+        logs.extend(recovery.entries.keys());
+        Ok(logs.difference(&recovery.leftovers).copied().collect())
+    }
     /// The folder's own id, drawn when it was made (`disk epoch`: a replaced or emptied disk has another).
     pub fn disk_id(&self) -> u128 {
         self.id

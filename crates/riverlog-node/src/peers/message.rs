@@ -1,0 +1,296 @@
+//! Peer messages as bytes: `docs/protocol/peer.md`.
+
+use bytes::Bytes;
+use riverlog_core::metadata::{AdminAnswer, AdminCommand, AdminResult, BrokerImage, NewTopic};
+use riverlog_wire::primitives::{DecodeError, Reader, Writer};
+use riverlog_wire::{BrokerId, ErrorCode};
+
+#[cfg(test)]
+mod tests;
+
+/// The only version so far. Fields that another release may do without are tagged.
+const VERSION: u32 = 1;
+
+mod kind {
+    pub(super) const FORWARD: u32 = 1;
+    pub(super) const FORWARDED: u32 = 2;
+}
+
+mod command {
+    pub(super) const REGISTER: u32 = 1;
+    pub(super) const PRODUCER_IDS: u32 = 2;
+    pub(super) const CREATE_TOPICS: u32 = 3;
+}
+
+mod answer {
+    pub(super) const FAILED: u32 = 0;
+    pub(super) const RESULTS: u32 = 1;
+    pub(super) const REGISTERED: u32 = 2;
+    pub(super) const PRODUCER_IDS: u32 = 3;
+}
+
+/// What one node says to another.
+#[derive(Clone, Debug)]
+pub(crate) enum Message {
+    /// A command for the controller.
+    Forward { number: i64, command: AdminCommand },
+    /// Its answer.
+    Forwarded {
+        number: i64,
+        answer: Result<AdminAnswer, ErrorCode>,
+    },
+}
+
+/// Bytes that aren't a message of a version that is known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum MessageError {
+    #[error("it is of version {0}")]
+    Version(u32),
+    #[error("{what} {value} is not known")]
+    Unknown { what: &'static str, value: u32 },
+    #[error("it has {0} bytes too many")]
+    TooLong(usize),
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+}
+
+type Out<'a> = Writer<'a, Vec<u8>>;
+
+impl Message {
+    /// Whether nodes send a command to the controller themselves. Others are sent there by clients.
+    pub(crate) fn can_forward(command: &AdminCommand) -> bool {
+        matches!(
+            command,
+            AdminCommand::Register { .. }
+                | AdminCommand::AllocateProducerIds { .. }
+                | AdminCommand::CreateTopics { .. }
+        )
+    }
+
+    /// `None` for what can't be said: a command that isn't forwarded, or a string that is too long.
+    pub(crate) fn encode(&self) -> Option<Bytes> {
+        let mut out = Vec::with_capacity(64);
+        let mut w = Writer::new(&mut out);
+        w.unsigned_varint(VERSION);
+        match self {
+            Message::Forward { number, command } => {
+                w.unsigned_varint(kind::FORWARD);
+                w.i64(*number);
+                write_command(&mut w, command)?;
+            }
+            Message::Forwarded { number, answer } => {
+                w.unsigned_varint(kind::FORWARDED);
+                w.i64(*number);
+                write_answer(&mut w, answer);
+            }
+        }
+        w.empty_tagged_fields();
+        w.finish().ok()?;
+        Some(out.into())
+    }
+
+    pub(crate) fn decode(bytes: &Bytes) -> Result<Message, MessageError> {
+        let mut r = Reader::shared(bytes);
+        let version = r.unsigned_varint()?;
+        if version != VERSION {
+            return Err(MessageError::Version(version));
+        }
+        let message = match r.unsigned_varint()? {
+            kind::FORWARD => Message::Forward {
+                number: r.i64()?,
+                command: read_command(&mut r)?,
+            },
+            kind::FORWARDED => Message::Forwarded {
+                number: r.i64()?,
+                answer: read_answer(&mut r)?,
+            },
+            value => return Err(unknown("kind", value)),
+        };
+        r.skip_tagged_fields()?;
+        match r.remaining() {
+            0 => Ok(message),
+            left => Err(MessageError::TooLong(left)),
+        }
+    }
+}
+
+fn unknown(what: &'static str, value: u32) -> MessageError {
+    MessageError::Unknown { what, value }
+}
+
+fn write_command(w: &mut Out<'_>, command: &AdminCommand) -> Option<()> {
+    match command {
+        AdminCommand::Register { broker, cluster_id } => {
+            w.unsigned_varint(command::REGISTER);
+            write_broker(w, broker);
+            w.compact_string(cluster_id);
+        }
+        AdminCommand::AllocateProducerIds { count } => {
+            w.unsigned_varint(command::PRODUCER_IDS);
+            w.i64(*count);
+        }
+        AdminCommand::CreateTopics {
+            topics,
+            validate_only,
+        } => {
+            w.unsigned_varint(command::CREATE_TOPICS);
+            w.bool(*validate_only);
+            w.compact_array_len(topics.len());
+            for topic in topics {
+                write_topic(w, topic);
+            }
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn read_command(r: &mut Reader<'_>) -> Result<AdminCommand, MessageError> {
+    Ok(match r.unsigned_varint()? {
+        command::REGISTER => AdminCommand::Register {
+            broker: read_broker(r)?,
+            cluster_id: r.compact_string()?.to_owned(),
+        },
+        command::PRODUCER_IDS => AdminCommand::AllocateProducerIds { count: r.i64()? },
+        command::CREATE_TOPICS => AdminCommand::CreateTopics {
+            validate_only: r.bool()?,
+            topics: {
+                let len = r.compact_array_len(30)?;
+                r.elements(len, read_topic)?
+            },
+        },
+        value => return Err(unknown("command", value)),
+    })
+}
+
+fn write_broker(w: &mut Out<'_>, broker: &BrokerImage) {
+    w.i32(broker.id.0);
+    w.compact_nullable_string(broker.rack.as_deref());
+    w.compact_array_len(broker.listeners.len());
+    for (name, host, port) in &broker.listeners {
+        w.compact_string(name);
+        w.compact_string(host);
+        w.u16(*port);
+    }
+}
+
+fn read_broker(r: &mut Reader<'_>) -> Result<BrokerImage, DecodeError> {
+    let id = BrokerId(r.i32()?);
+    let rack = r.compact_nullable_string()?.map(str::to_owned);
+    let len = r.compact_array_len(4)?;
+    let listeners = r.elements(len, |r| {
+        let name = r.compact_string()?.to_owned();
+        Ok((name, r.compact_string()?.to_owned(), r.u16()?))
+    })?;
+    Ok(BrokerImage {
+        id,
+        epoch: 0,
+        listeners,
+        rack,
+        fenced: false,
+    })
+}
+
+fn write_topic(w: &mut Out<'_>, topic: &NewTopic) {
+    w.uuid(topic.id);
+    w.compact_string(&topic.name);
+    w.i32(topic.partitions);
+    w.i16(topic.replication_factor);
+    w.bool(topic.internal);
+    w.compact_array_len(topic.assignments.len());
+    for (partition, replicas) in &topic.assignments {
+        w.i32(*partition);
+        write_brokers(w, replicas);
+    }
+    w.compact_array_len(topic.configs.len());
+    for (key, value) in &topic.configs {
+        w.compact_string(key);
+        w.compact_nullable_string(value.as_deref());
+    }
+}
+
+fn read_topic(r: &mut Reader<'_>) -> Result<NewTopic, DecodeError> {
+    Ok(NewTopic {
+        id: r.uuid()?,
+        name: r.compact_string()?.to_owned(),
+        partitions: r.i32()?,
+        replication_factor: r.i16()?,
+        internal: r.bool()?,
+        assignments: {
+            let len = r.compact_array_len(5)?;
+            r.elements(len, |r| Ok((r.i32()?, read_brokers(r)?)))?
+        },
+        configs: {
+            let len = r.compact_array_len(2)?;
+            r.elements(len, |r| {
+                let key = r.compact_string()?.to_owned();
+                Ok((key, r.compact_nullable_string()?.map(str::to_owned)))
+            })?
+        },
+    })
+}
+
+fn write_brokers(w: &mut Out<'_>, brokers: &[BrokerId]) {
+    w.compact_array_len(brokers.len());
+    for broker in brokers {
+        w.i32(broker.0);
+    }
+}
+
+fn read_brokers(r: &mut Reader<'_>) -> Result<Vec<BrokerId>, DecodeError> {
+    let len = r.compact_array_len(4)?;
+    r.elements(len, |r| Ok(BrokerId(r.i32()?)))
+}
+
+fn write_answer(w: &mut Out<'_>, answer: &Result<AdminAnswer, ErrorCode>) {
+    match answer {
+        Err(error) => {
+            w.unsigned_varint(answer::FAILED);
+            w.i16(error.0);
+        }
+        Ok(AdminAnswer::Results(results)) => {
+            w.unsigned_varint(answer::RESULTS);
+            w.compact_array_len(results.len());
+            for result in results {
+                w.i16(result.error.0);
+                w.compact_nullable_string(result.message.as_deref());
+            }
+        }
+        Ok(AdminAnswer::Registered { epoch }) => {
+            w.unsigned_varint(answer::REGISTERED);
+            w.i64(*epoch);
+        }
+        Ok(AdminAnswer::ProducerIds { first, count }) => {
+            w.unsigned_varint(answer::PRODUCER_IDS);
+            w.i64(*first);
+            w.i64(*count);
+        }
+        Ok(_) => {
+            w.unsigned_varint(answer::FAILED);
+            w.i16(ErrorCode::UNKNOWN_SERVER_ERROR.0);
+        }
+    }
+}
+
+fn read_answer(r: &mut Reader<'_>) -> Result<Result<AdminAnswer, ErrorCode>, MessageError> {
+    Ok(match r.unsigned_varint()? {
+        answer::FAILED => Err(ErrorCode(r.i16()?)),
+        answer::RESULTS => {
+            let len = r.compact_array_len(3)?;
+            Ok(AdminAnswer::Results(r.elements(len, |r| {
+                Ok(AdminResult {
+                    error: ErrorCode(r.i16()?),
+                    message: r.compact_nullable_string()?.map(str::to_owned),
+                    // It is in the image by the time that anybody asks for it.
+                    topic: None,
+                })
+            })?))
+        }
+        answer::REGISTERED => Ok(AdminAnswer::Registered { epoch: r.i64()? }),
+        answer::PRODUCER_IDS => Ok(AdminAnswer::ProducerIds {
+            first: r.i64()?,
+            count: r.i64()?,
+        }),
+        value => return Err(unknown("answer", value)),
+    })
+}

@@ -1,0 +1,94 @@
+//! What the nodes of a cluster say to each other: bytes in, bytes out (`docs/protocol/peer.md`).
+//!
+//! The host carries them; it may lose, delay, repeat and reorder them. Whoever asks something keeps what it asked under a number
+//! until the answer comes or its patience ends, and an answer that nobody waits for is dropped.
+
+mod forward;
+mod message;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use riverlog_core::Now;
+use riverlog_wire::BrokerId;
+
+use crate::controller::AdminReply;
+use crate::node::Node;
+use crate::quorum::Quorum;
+
+use message::Message;
+
+/// Messages that wait for the host to take them; beyond, new ones are dropped as a network would drop them.
+const OUTBOX: usize = 10_000;
+
+/// Bytes from one node to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerMessage {
+    /// The node that is meant.
+    pub to: BrokerId,
+    /// A message as `docs/protocol/peer.md` has it.
+    pub bytes: Bytes,
+}
+
+/// What the node keeps of its talks with others.
+#[derive(Default)]
+pub(crate) struct Peers {
+    outbox: Mutex<Vec<PeerMessage>>,
+    forwards: Mutex<Forwards>,
+}
+
+#[derive(Default)]
+struct Forwards {
+    next: i64,
+    waiting: BTreeMap<i64, Forward>,
+}
+
+struct Forward {
+    reply: AdminReply,
+    deadline: Duration,
+}
+
+impl Node {
+    /// What this node says to others, in order. [`crate::Host::outbox_ready`] says when there is something. Empty with
+    /// [`Quorum::Own`].
+    pub fn take_outbox(&self) -> Vec<PeerMessage> {
+        std::mem::take(&mut *self.peers.outbox.lock())
+    }
+
+    /// Another node of the cluster says something. Bytes that aren't a message are dropped, as is everything with [`Quorum::Own`].
+    pub fn on_peer(&self, from: BrokerId, bytes: &Bytes, now: Now) {
+        self.saw(now);
+        if self.settings.quorum == Quorum::Own || self.is_closing() {
+            return;
+        }
+        match Message::decode(bytes) {
+            Ok(Message::Forward { number, command }) => {
+                self.forwarded_here(from, number, command, now);
+            }
+            Ok(Message::Forwarded { number, answer }) => {
+                self.forward_answered(number, answer, now);
+            }
+            Err(_) => {
+                self.metrics
+                    .peer_messages_refused
+                    .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(crate) fn send_peer(&self, to: BrokerId, message: &Message) {
+        let Some(bytes) = message.encode() else {
+            return;
+        };
+        {
+            let mut outbox = self.peers.outbox.lock();
+            if outbox.len() >= OUTBOX {
+                return;
+            }
+            outbox.push(PeerMessage { to, bytes });
+        }
+        self.host.outbox_ready();
+    }
+}
