@@ -12,11 +12,13 @@ use super::read::{Reader, SegmentReader};
 use super::scan::{ScanRules, Step, from_start, scan};
 use super::segment::{Segment, disk_error};
 use super::verify::damage_between;
+use crate::volume::LogMark;
 use crate::{DiskError, DiskFile};
 
 impl Log {
     /// Cuts everything at and after `to` (a follower's); rebuilds producer state. Does I/O, and waits for a write or an
-    /// upkeep that runs. A batch that holds `to` goes as a whole: see [`Log::log_end_offset`].
+    /// upkeep that runs. A batch that holds `to` goes as a whole: see [`Log::log_end_offset`]. After an error of a full disk
+    /// ([`DiskError::is_full`]) the log is as it was, unless it has [failed](Log::failed).
     pub fn truncate(&mut self, to: Offset) -> Result<(), DiskError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -33,27 +35,70 @@ impl Log {
             }
             return Ok(());
         }
-        let result = self.cut_durably(to);
+        let end = self.place_of_cut(to)?;
+        // Nothing has changed yet: without room for anything the log goes on as it was, and this can be tried again.
+        let told = self.tell_of_cut(end)?;
+        let result = self.cut_durably(to, end, told);
         if let Err(error) = &result {
             // Half done, or done on the disk only, or in the write-ahead log only: recovery makes one of it.
-            self.failed = Some(error.clone());
+            self.fail(error.clone());
         }
         result
     }
 
+    /// Whether two checkpoints say that the log ends at `end`: they must where the write-ahead log is full and can't. What
+    /// lies beyond is then a tail that a crash may leave.
+    fn tell_of_cut(&mut self, end: Offset) -> Result<bool, DiskError> {
+        let volume = self.volume.clone();
+        match volume.make_durable(volume.submitted()) {
+            Err(error) if error.is_full() => {}
+            other => return other.map(|()| false),
+        }
+        let known = self.mark();
+        let (_, before) = self.told.unwrap_or((known, None));
+        let shorter = LogMark {
+            end,
+            segments_synced: known.segments_synced.min(end),
+            last_epoch: self.epoch_at(end + -1),
+            ..known
+        };
+        let before = before.unwrap_or_default();
+        volume.segments_synced(self.key, shorter, before);
+        let result = volume.checkpoint(false);
+        if result.is_err() {
+            volume.segments_synced(self.key, known, before);
+        }
+        self.told = None;
+        result.map(|()| true)
+    }
+
     /// A cut of what is written. The write-ahead log must say so first: the checkpoint that a crash finds promises more than
     /// is left, and would make it look like lost data. And it must say when the cut is over, so that recovery doesn't cut
-    /// what comes next.
-    fn cut_durably(&mut self, to: Offset) -> Result<(), DiskError> {
-        let end = self.place_of_cut(to)?;
+    /// what comes next. Where it is full, checkpoints say both (`told`: the first).
+    fn cut_durably(&mut self, to: Offset, end: Offset, told: bool) -> Result<(), DiskError> {
         self.submit_truncate(end);
-        self.volume
-            .make_durable(self.last_lsn.unwrap_or_default())?;
+        let cut = self.last_lsn.unwrap_or_default();
+        if !told {
+            match self.volume.make_durable(cut) {
+                // It has become full just now.
+                Err(error) if error.is_full() => {
+                    self.tell_of_cut(end)?;
+                }
+                other => other?,
+            }
+        }
         self.cut_segments(to)?;
         if let Some(upkeep) = self.sync_segments() {
             self.upkeep_done(upkeep.run())?;
         }
-        self.volume.make_durable(self.volume.submitted())?;
+        match self.volume.make_durable(self.volume.submitted()) {
+            Err(error) if error.is_full() => {
+                self.volume.checkpoint(false)?;
+                // Both checkpoints cover the entry.
+                self.cut = None;
+            }
+            other => other?,
+        }
         self.end_cut();
         Ok(())
     }

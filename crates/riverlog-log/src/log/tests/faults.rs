@@ -7,7 +7,7 @@ use riverlog_wire::Offset;
 
 use super::support::*;
 use crate::disk::{CrashDisk, FaultOn, Survivors, Times};
-use crate::log::{AppendError, LogSettings};
+use crate::log::{AppendError, Log, LogSettings};
 use crate::{Disk, OpenMode, VolumeSettings};
 
 fn is_segment(path: &str) -> bool {
@@ -155,6 +155,134 @@ fn a_full_disk_that_fails_a_roll_leaves_a_log_that_goes_on() {
     assert_eq!(read_all(&mut log, 0).unwrap(), all);
 }
 
+/// A log whose entries fill the write-ahead log, all of it acknowledged; half of it synced.
+fn full_write_ahead_log(disk: &CrashDisk) -> (Arc<crate::Volume>, Log, i64) {
+    let settings = VolumeSettings {
+        wal_bytes: 32 << 10,
+        ..volume_settings()
+    };
+    let (volume, mut log) = open_with(Arc::new(disk.clone()), small(), settings);
+    for i in 0..5 {
+        put(&volume, &mut log, batch(1, i, &"x".repeat(100)));
+    }
+    sync(&mut log).unwrap();
+    for i in 0..1_000 {
+        append(&mut log, batch(1, i, &"x".repeat(100))).unwrap();
+        write(&mut log).unwrap();
+        match volume.take_flush() {
+            Some(flush) => {
+                for synced in flush.run().synced {
+                    log.on_synced(synced.to);
+                }
+            }
+            None => break,
+        }
+    }
+    let acknowledged = log.synced().0;
+    assert!(volume.take_flush().is_none() && acknowledged > 5);
+    (volume, log, acknowledged)
+}
+
+#[test]
+fn a_log_is_cut_while_the_write_ahead_log_is_full() {
+    for power_cut in [false, true] {
+        for to in [3, 5, 7] {
+            let disk = CrashDisk::new(1);
+            let (volume, mut log, acknowledged) = full_write_ahead_log(&disk);
+            assert!(acknowledged > to);
+            log.truncate(Offset(to)).unwrap();
+            assert!(log.failed().is_none());
+            assert_eq!(
+                (log.log_end_offset(), log.synced()),
+                (Offset(to), Offset(to))
+            );
+            put(&volume, &mut log, batch(1, 1, "after the cut"));
+            assert_eq!(log.synced(), Offset(to + 1));
+            drop((volume, log));
+            let after = match power_cut {
+                true => disk.crash_with(1, Survivors::Nothing),
+                false => disk.kill(),
+            };
+            let (_volume, mut log) = open(Arc::new(after), small());
+            let all: Vec<(i64, i64)> = (0..to + 1).map(|i| (i, 1)).collect();
+            assert_eq!(read_all(&mut log, 0).unwrap(), all, "{power_cut} {to}");
+        }
+    }
+}
+
+#[test]
+fn a_log_is_cut_while_another_one_fills_the_write_ahead_log() {
+    for power_cut in [false, true] {
+        let disk = CrashDisk::new(1);
+        let settings = VolumeSettings {
+            wal_bytes: 32 << 10,
+            ..volume_settings()
+        };
+        let (volume, mut log) = open_with(Arc::new(disk.clone()), small(), settings);
+        let other = crate::LogKey {
+            partition: riverlog_wire::PartitionIndex(4),
+            ..KEY
+        };
+        let mut filler = volume.open_log(other, small()).unwrap();
+        for i in 0..10 {
+            put(&volume, &mut log, batch(1, i, "acknowledged"));
+            if i == 5 {
+                sync(&mut log).unwrap();
+            }
+        }
+        while let Some(flush) = {
+            append(&mut filler, batch(1, 1, &"x".repeat(100))).unwrap();
+            write(&mut filler).unwrap();
+            volume.take_flush()
+        } {
+            for synced in flush.run().synced {
+                filler.on_synced(synced.to);
+            }
+        }
+        for to in [8, 3] {
+            log.truncate(Offset(to)).unwrap();
+            assert_eq!(
+                (log.log_end_offset(), log.synced()),
+                (Offset(to), Offset(to))
+            );
+        }
+        let acknowledged = filler.synced().0;
+        drop((volume, log, filler));
+        let after = match power_cut {
+            true => disk.crash_with(1, Survivors::Nothing),
+            false => disk.kill(),
+        };
+        let volume = crate::Volume::open(Arc::new(after), volume_settings()).unwrap();
+        let mut log = volume.open_log(KEY, small()).unwrap();
+        assert_eq!(read_all(&mut log, 0).unwrap(), [(0, 1), (1, 1), (2, 1)]);
+        let filler = volume.open_log(other, small()).unwrap();
+        assert!(filler.log_end_offset().0 >= acknowledged);
+    }
+}
+
+#[test]
+fn a_cut_that_finds_no_room_anywhere_leaves_the_log_as_it_was() {
+    let disk = CrashDisk::new(1);
+    let (volume, mut log, acknowledged) = full_write_ahead_log(&disk);
+    let full = io::ErrorKind::StorageFull;
+    disk.fail(FaultOn::Write, Times::Forever, full, |p| {
+        p.starts_with("checkpoint")
+    });
+    assert!(log.truncate(Offset(3)).unwrap_err().is_full());
+    assert!(log.failed().is_none());
+    assert!(log.log_end_offset().0 >= acknowledged);
+    disk.heal();
+    sync(&mut log).unwrap();
+    flush(&volume, &mut log);
+    let end = put(&volume, &mut log, batch(1, 1, "goes on")).next;
+    drop((volume, log));
+    let (volume, mut log) = open(Arc::new(disk.kill()), small());
+    let all: Vec<(i64, i64)> = (0..end.0).map(|i| (i, 1)).collect();
+    assert_eq!(read_all(&mut log, 0).unwrap(), all);
+    log.truncate(Offset(3)).unwrap();
+    drop((volume, log));
+}
+
 #[test]
 fn a_disk_that_filled_up_can_be_opened_read_and_freed() {
     let disk = CrashDisk::new(1);
@@ -250,54 +378,4 @@ fn files_beside_the_segments_that_cannot_be_written_stop_nothing() {
     drop((volume, log));
     let (_volume, mut log) = open(Arc::new(disk.kill()), small());
     assert_eq!(read_all(&mut log, 0).unwrap(), all);
-}
-
-#[test]
-fn a_segment_that_cannot_be_read_at_one_start_is_whole_again_once_its_log_can_be_opened() {
-    for again_in_the_same_life in [false, true] {
-        let other = crate::LogKey {
-            partition: riverlog_wire::PartitionIndex(4),
-            ..KEY
-        };
-        let first = format!("{}/00000000000000000000.log", KEY.folder());
-        let disk = CrashDisk::new(1);
-        let (volume, mut log) = open(Arc::new(disk.clone()), small());
-        for n in 0..30 {
-            put(&volume, &mut log, batch(2, n, "acknowledged"));
-        }
-        let all = read_all(&mut log, 0).unwrap();
-        drop((volume, log));
-
-        let disk = disk.kill();
-        let path = first.clone();
-        disk.fail(
-            FaultOn::Read,
-            Times::Forever,
-            io::ErrorKind::Other,
-            move |p| p == path,
-        );
-        let volume = crate::Volume::open(Arc::new(disk.clone()), volume_settings()).unwrap();
-        assert!(volume.open_log(KEY, small()).is_err());
-        let mut log = volume.open_log(other, small()).unwrap();
-        volume.recovered().unwrap();
-        for n in 0..60 {
-            put(&volume, &mut log, batch(1, n, &"x".repeat(10_000)));
-            if n % 10 == 0 {
-                sync(&mut log).unwrap();
-                volume.upkeep().unwrap();
-            }
-        }
-        // The sectors are replaced by empty ones.
-        disk.heal();
-        disk.zero(&first, 0, 2_000).unwrap();
-        if again_in_the_same_life {
-            let mut log = volume.open_log(KEY, small()).unwrap();
-            assert_eq!(read_all(&mut log, 0).unwrap(), all);
-            sync(&mut log).unwrap();
-            volume.upkeep().unwrap();
-        }
-        drop((volume, log));
-        let (_volume, mut log) = open(Arc::new(disk.kill()), small());
-        assert_eq!(read_all(&mut log, 0).unwrap(), all);
-    }
 }
