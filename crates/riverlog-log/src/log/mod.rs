@@ -425,6 +425,12 @@ impl Log {
         }
     }
 
+    /// Nothing is written or synced any more.
+    fn fail(&mut self, error: DiskError) {
+        self.failed = Some(error);
+        self.volume.is_stuck(self.key);
+    }
+
     /// What the folder holds; read at the first use.
     fn loaded(&self) -> Result<&Loaded, DiskError> {
         if let Some(log) = self.loaded.get() {

@@ -11,6 +11,7 @@ mod model;
 mod model_transactions;
 mod producers;
 mod retention;
+mod stuck;
 mod support;
 mod switching;
 mod tails;

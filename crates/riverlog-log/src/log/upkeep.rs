@@ -403,7 +403,7 @@ impl Log {
             log.epochs_dirty = true;
             log.folder_unsynced = true;
             if failure.fatal || !failure.error.is_full() {
-                self.failed = Some(failure.error.clone());
+                self.fail(failure.error.clone());
             } else if let Some(sync) = done.sync.filter(|_| done.durable)
                 && done.life == log.gate.life()
                 && (self.cut.is_none() || self.opening)

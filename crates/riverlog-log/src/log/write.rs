@@ -196,7 +196,7 @@ impl Log {
                 log.needs_cut = true;
                 self.roll_back();
                 if !error.is_full() {
-                    self.failed = Some(error.clone());
+                    self.fail(error.clone());
                 }
                 Err(error)
             }

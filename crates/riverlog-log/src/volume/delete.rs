@@ -55,6 +55,7 @@ impl Volume {
     }
     /// Removes folders, and those of topics that have none left, durably.
     pub(super) fn remove_folders(&self, keys: &[LogKey]) -> Result<(), DiskError> {
+        self.forget_kept(keys)?;
         let topics: BTreeSet<TopicId> = keys.iter().map(|key| key.topic).collect();
         let there: BTreeMap<TopicId, bool> = {
             let root = self.disk.list("").map_err(failed("list", ""))?;

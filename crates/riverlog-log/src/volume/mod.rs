@@ -5,6 +5,7 @@ mod checkpoint;
 mod cleaner;
 mod delete;
 mod files;
+mod kept;
 mod loss;
 mod start;
 mod table;
@@ -135,6 +136,10 @@ pub struct Volume {
     /// Locked before the write-ahead log's own state.
     table: Mutex<Table>,
     recovery: Mutex<Recovery>,
+    /// Files with entries of logs that are out of order. Locked before the table.
+    kept: Mutex<kept::KeptFiles>,
+    /// Logs that nobody can sync.
+    stuck: Mutex<BTreeSet<LogKey>>,
     /// The host has a [`Flush`].
     flushing: AtomicBool,
     /// Sequence of the last checkpoint; held while one is written.
@@ -263,6 +268,11 @@ impl Volume {
     }
     /// What start found of a log.
     fn hand_over(&self, key: LogKey) -> Result<Handed, OpenError> {
+        if let Some(Err(reason)) = self.kept.lock().get(&key) {
+            let error = kept::damaged(key, reason.clone());
+            self.recovery.lock().failed.insert(key);
+            return Err(error);
+        }
         let (entries, clean, leftover) = {
             let recovery = self.recovery.lock();
             (
@@ -298,9 +308,11 @@ impl Volume {
         if well {
             recovery.entries.remove(&key);
             recovery.failed.remove(&key);
+            self.stuck.lock().remove(&key);
         } else {
             recovery.failed.insert(key);
             drop(recovery);
+            self.is_stuck(key);
             if first && let Some(state) = self.table.lock().get_mut(key) {
                 state.opened = false;
             }
@@ -479,6 +491,7 @@ impl Volume {
         drop(table);
         result?;
         *sequence = next;
+        self.tidy_kept();
         Ok(crc)
     }
     fn release(&self, table: &Table) {
@@ -486,7 +499,8 @@ impl Volume {
             .release(table.oldest().unwrap_or(self.wal.submitted()));
     }
     /// Small work that keeps the write-ahead log quick and free: writes its next file through ahead of use, and a
-    /// checkpoint when only that frees its oldest part. The host calls it every now and then on a thread that may wait for the disk,
+    /// checkpoint when only that frees its oldest part. What it holds of logs that could not be opened or have failed, and that would
+    /// keep it from being used again, it puts into files of their own. The host calls it every now and then on a thread that may wait for the disk,
     /// again at once while it returns `true`. A file that can't be written through for lack of room is no error; a checkpoint
     /// that can't be made is, since nothing else frees the write-ahead log: the host calls again when there may be room.
     pub fn upkeep(&self) -> Result<bool, DiskError> {
@@ -495,6 +509,10 @@ impl Volume {
             other => other?,
         };
         let pressing = self.wal.pressing();
+        let kept = match pressing {
+            Some(before) => self.keep_aside(before)?,
+            None => false,
+        };
         let marks = pressing.is_some_and(|before| {
             let table = self.table.lock();
             // What the life before had still to let go of: at a start nothing else would do it.
@@ -506,7 +524,7 @@ impl Volume {
         if marks {
             self.checkpoint(false)?;
         }
-        Ok(prepared || marks)
+        Ok(prepared || marks || kept)
     }
     /// Gives the folder's lock back, so that another process (or this one) can open it while this value still lives somewhere.
     /// Waits for a flush and a checkpoint that are under way. The logs have been dropped; the volume refuses what it is

@@ -11,6 +11,7 @@ use riverlog_wire::TopicId;
 
 use super::checkpoint::{self, Checkpoint, FORMAT, Format, Head};
 use super::files::{CLEAN, Files};
+use super::kept;
 use super::loss;
 use super::table::{LogState, Table};
 use super::{LogKey, OpenError, Recovery, Volume, VolumeSettings};
@@ -26,6 +27,12 @@ const CHECKPOINTS: [&str; 2] = ["checkpoint.0", "checkpoint.1"];
 
 /// Replaces a file of the root folder: afterwards the new one is durable; after a crash it is the old or the new.
 pub(super) fn replace(disk: &dyn Disk, path: &str, bytes: &[u8]) -> Result<(), DiskError> {
+    write_new(disk, path, bytes)?;
+    disk.sync_dir("").map_err(failed("sync", ""))
+}
+
+/// As [`replace`]; the caller syncs the folder.
+pub(super) fn write_new(disk: &dyn Disk, path: &str, bytes: &[u8]) -> Result<(), DiskError> {
     let temporary = format!("{path}.tmp");
     let write = || {
         let file = disk.open(&temporary, OpenMode::Create)?;
@@ -42,8 +49,7 @@ pub(super) fn replace(disk: &dyn Disk, path: &str, bytes: &[u8]) -> Result<(), D
         return Err(failed("write", &temporary)(error));
     }
     disk.rename(&temporary, path)
-        .map_err(failed("rename to", path))?;
-    disk.sync_dir("").map_err(failed("sync", ""))
+        .map_err(failed("rename to", path))
 }
 
 /// The whole content; `None` when there is no such file.
@@ -190,6 +196,7 @@ fn foreign(disk: &dyn Disk) -> Result<Option<String>, DiskError> {
             loss::ACCEPT,
             loss::DAMAGED,
             loss::LOST,
+            kept::FOLDER,
             RESERVE,
             "wal",
             "lost+found",
@@ -292,7 +299,7 @@ pub(super) fn open(
         _ => failed("lock", LOCK)(e).into(),
     })?;
     let accept = loss::accepted(&*disk)?;
-    let (found, wal, recovered, new) = match look(&*disk, accept)? {
+    let (mut found, wal, recovered, new) = match look(&*disk, accept)? {
         None => {
             let (found, wal) = make(&*disk, &settings)?;
             (found, wal, Recovered::default(), true)
@@ -311,8 +318,26 @@ pub(super) fn open(
     let files = Arc::new(Files::new(disk, wal.clone(), settings.open_files, marked));
     let sequence = found.checkpoint.head.sequence;
     let clean = found.clean;
+    let mut aside = match new {
+        true => kept::Found::new(),
+        false => kept::find(&*files, found.id)?,
+    };
+    if accept {
+        aside.retain(|key, kept| {
+            let Err(reason) = kept else { return true };
+            let told = damage_alone(&kept::damaged(*key, std::mem::take(reason)));
+            let earlier = found.loss.take().into_iter();
+            found.loss = Some(earlier.chain([told]).collect::<Vec<_>>().join("; "));
+            false
+        });
+    }
     let loss = found.loss;
-    let (table, entries, leftovers) = merge(found.checkpoint, recovered);
+    let kept = aside.iter().map(|(key, kept)| {
+        let known = kept.as_ref().map(drop).map_err(String::clone);
+        (*key, known)
+    });
+    let kept = kept.collect();
+    let (table, entries, leftovers) = merge(found.checkpoint, recovered, aside);
     let volume = Volume {
         settings,
         id: found.id,
@@ -328,6 +353,8 @@ pub(super) fn open(
             failed: BTreeSet::new(),
         }),
         table: Mutex::new(table),
+        kept: Mutex::new(kept),
+        stuck: Mutex::default(),
         flushing: AtomicBool::new(false),
         checkpoint: Mutex::new(sequence),
         tail_bytes: AtomicUsize::new(0),
@@ -350,8 +377,13 @@ pub(super) fn open(
 
 type EntriesByLog = BTreeMap<LogKey, Vec<(Lsn, WalEntry)>>;
 
-/// Checkpoint and write-ahead log as one: the newer mark counts, and entries that it covers don't.
-fn merge(checkpoint: Checkpoint, recovered: Recovered) -> (Table, EntriesByLog, BTreeSet<LogKey>) {
+/// Checkpoint and write-ahead log as one: the newer mark counts, and entries that it covers don't. Entries that were put aside
+/// come before those that weren't.
+fn merge(
+    checkpoint: Checkpoint,
+    recovered: Recovered,
+    aside: kept::Found,
+) -> (Table, EntriesByLog, BTreeSet<LogKey>) {
     let mut marks: BTreeMap<LogKey, Mark> = checkpoint.logs.into_iter().collect();
     let is_void = |key: &LogKey, mark: &Mark| {
         let deleted = recovered.deleted.get(key);
@@ -366,8 +398,25 @@ fn merge(checkpoint: Checkpoint, recovered: Recovered) -> (Table, EntriesByLog, 
     }
     let mut entries = EntriesByLog::new();
     let mut covered = Vec::new();
+    let mut until: BTreeMap<LogKey, Lsn> = BTreeMap::new();
+    for (key, kept) in aside {
+        let gone = recovered
+            .deleted
+            .get(&key)
+            .map_or(Lsn(0), |range| range.end);
+        let done = marks.get(&key).map_or(Lsn(0), |mark| mark.covered);
+        let Ok(mut kept) = kept else { continue };
+        kept.entries.retain(|(end, _)| *end > gone.max(done));
+        if !kept.entries.is_empty() {
+            until.insert(key, kept.until);
+            entries.insert(key, kept.entries);
+        }
+    }
     for (end, entry) in recovered.entries {
         let key = entry.key();
+        if until.get(&key).is_some_and(|until| end <= *until) {
+            continue;
+        }
         if marks.get(&key).is_none_or(|mark| mark.covered < end) {
             entries.entry(key).or_default().push((end, entry));
         } else if !matches!(entry, WalEntry::Append { .. }) {
@@ -393,7 +442,16 @@ fn merge(checkpoint: Checkpoint, recovered: Recovered) -> (Table, EntriesByLog, 
         table.deletion_submitted(key, range);
     }
     for (key, entries) in &entries {
-        for (end, entry) in entries {
+        let kept = until.get(key).copied();
+        if let (Some(until), Some((first, entry))) = (kept, entries.first()) {
+            if table.get(*key).is_none() {
+                let start = Lsn(first.0 - entry.stream_bytes().min(first.0));
+                table.insert(*key, LogState::new(None, start));
+            }
+            table.kept(*key, until);
+        }
+        let logged = |end: &Lsn| kept.is_none_or(|until| *end > until);
+        for (end, entry) in entries.iter().filter(|(end, _)| logged(end)) {
             let marked = !matches!(entry, WalEntry::Append { .. });
             let start = Lsn(end.0 - entry.stream_bytes());
             table.submitted(*key, start..*end, marked);

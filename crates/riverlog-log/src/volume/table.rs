@@ -16,6 +16,8 @@ pub(super) struct LogState {
     last: Lsn,
     /// Start of its first entry that isn't covered.
     pin: Option<Lsn>,
+    /// Entries that end at or before it, and aren't covered, are in a file of their own.
+    kept: Option<Lsn>,
     /// Opened in this process's life.
     pub(super) opened: bool,
     /// The checkpoint, or the write-ahead log, had a mark for it.
@@ -37,6 +39,7 @@ impl LogState {
             covered,
             last: covered,
             pin: None,
+            kept: None,
             opened: false,
             known: found.is_some(),
         }
@@ -177,7 +180,8 @@ impl Table {
         state.known = true;
         state.covered = state.covered.max(before);
         let covered = state.covered;
-        let mut released = false;
+        // What is in a file of its own must not be done again on what comes later.
+        let mut released = state.kept.take_if(|kept| *kept <= covered).is_some();
         if let Some(pin) = state.pin.filter(|pin| *pin < covered) {
             released = true;
             self.pins.remove(&(pin, Why::Entries, key));
@@ -203,6 +207,38 @@ impl Table {
         self.change_marks(key, |marks| {
             marks.marked = older(marks.marked, Some(range.start));
         });
+    }
+    /// The entries of `key` that end at or before `until` are in a file of their own, durably: the write-ahead log isn't needed
+    /// for them. Whether the log is there.
+    pub(super) fn kept(&mut self, key: LogKey, until: Lsn) -> bool {
+        let Some(state) = self.logs.get_mut(&key) else {
+            return false;
+        };
+        if state.covered < until {
+            state.kept = Some(until);
+            state.last = state.last.max(until);
+        }
+        if let Some(pin) = state.pin.filter(|pin| *pin < until) {
+            self.pins.remove(&(pin, Why::Entries, key));
+            state.pin = (until < state.last).then_some(until);
+            if let Some(pin) = state.pin {
+                self.pins.insert((pin, Why::Entries, key));
+            }
+        }
+        if self.marks.contains_key(&key) {
+            self.change_marks(key, |marks| {
+                if let Some((_, end)) = marks.open.filter(|(start, _)| *start < until) {
+                    marks.open = (until < end).then_some((until, end));
+                }
+            });
+        }
+        true
+    }
+    /// Whether recovery needs the file in which entries of `key` are.
+    pub(super) fn needs_kept(&self, key: LogKey) -> bool {
+        let kept = self.logs.get(&key).is_some_and(|s| s.kept.is_some());
+        // The mark that covers them must be in two checkpoints.
+        kept || self.marks.contains_key(&key)
     }
     /// The log is no more; the entry that says so follows.
     pub(super) fn remove(&mut self, key: LogKey) {
@@ -258,7 +294,8 @@ impl Table {
     }
     /// Whether segments of some log must be synced before the write-ahead log isn't needed.
     pub(super) fn any_entries(&self) -> bool {
-        self.logs.values().any(|state| state.pin.is_some())
+        let needed = |state: &LogState| state.pin.is_some() || state.kept.is_some();
+        self.logs.values().any(needed)
     }
     /// The logs that need entries before `before`, oldest first.
     pub(super) fn unsynced_before(&self, before: Lsn) -> Vec<LogKey> {
@@ -267,6 +304,13 @@ impl Table {
             .filter(|(_, why, _)| *why == Why::Entries)
             .map(|(.., key)| *key)
             .collect()
+    }
+    /// What keeps the write-ahead log from being used again before `before`, but for deletions.
+    pub(super) fn needed_before(&self, before: Lsn) -> impl Iterator<Item = (Lsn, LogKey)> {
+        let needed = self.pins.iter().take_while(move |(lsn, ..)| *lsn < before);
+        needed
+            .filter(|(_, why, _)| *why != Why::Deleted)
+            .map(|(lsn, _, key)| (*lsn, *key))
     }
     /// Whether a checkpoint would free something before `before`, or lead to it; the write-ahead log is durable up to `durable`.
     pub(super) fn unmarked_before(&self, before: Lsn, durable: Lsn) -> bool {

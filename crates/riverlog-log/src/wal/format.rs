@@ -228,6 +228,22 @@ impl Logged {
     }
 }
 
+impl WalEntry {
+    /// Adds its bytes, as in a group.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let logged = Logged::Entry(self.clone());
+        out.extend_from_slice(&logged.head());
+        out.extend_from_slice(&logged.body());
+    }
+    /// Takes the next entry off the front; `None` when it isn't one.
+    pub(crate) fn decode(bytes: &mut Bytes) -> Option<WalEntry> {
+        match Logged::decode(bytes)? {
+            Logged::Entry(entry) => Some(entry),
+            Logged::Deleted(_) | Logged::Mark(..) => None,
+        }
+    }
+}
+
 /// The entries of a group, each with the place after it; `None` when they are not what the header says.
 pub(super) fn decode_body(header: &GroupHeader, mut body: Bytes) -> Option<Vec<(Lsn, Logged)>> {
     let mut entries = Vec::new();

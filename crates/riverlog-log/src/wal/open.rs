@@ -137,6 +137,23 @@ impl Wal {
         let wal = Wal::with(disk, settings, &start, Some(&found))?;
         Ok((wal, recovered))
     }
+    /// What recovery would do again, as the files say it now, but for what ends before `from`; and the place up to which that is
+    /// all. Waits for the disk; nothing is flushed meanwhile.
+    pub(crate) fn read_back(&self, from: Lsn) -> Result<(Recovered, Lsn), DiskError> {
+        let _no_flush = self.flushing.lock();
+        let (files, segments, durable) = {
+            let state = self.state.lock();
+            let ring = &state.ring;
+            let files: Vec<_> = ring.slots.iter().map(|s| Some(s.file.clone())).collect();
+            let next = ring.segments.iter().skip(1).map(|s| s.first);
+            let ends = next.chain([Lsn(u64::MAX)]);
+            let needed = ring.segments.iter().zip(ends);
+            let needed = needed.filter(|(_, end)| *end > from).map(|(s, _)| *s);
+            (files, needed.collect::<Vec<_>>(), state.durable)
+        };
+        let found = scan::read_back(&files, self.volume, &segments)?;
+        Ok((Recovered::new(&found), durable))
+    }
     /// The id of the volume that a damaged log was written for.
     pub(crate) fn volume_of(disk: &dyn Disk) -> Result<Option<u128>, DiskError> {
         scan::volume_of(&existing(disk)?)

@@ -142,6 +142,30 @@ pub(super) fn volume_of(files: &[Option<Arc<dyn DiskFile>>]) -> Result<Option<u1
     Ok(None)
 }
 
+/// The entries of segments that are in use: all of their groups are durable, so that one which isn't right is damage.
+pub(super) fn read_back(
+    files: &[Option<Arc<dyn DiskFile>>],
+    volume: u128,
+    segments: &[Segment],
+) -> Result<Vec<(Lsn, Logged)>, DiskError> {
+    let files = Files { files, volume };
+    let mut entries = Vec::new();
+    for segment in segments {
+        let bytes = files.read(segment.slot, None)?;
+        let mut offset = 0;
+        while offset < segment.bytes {
+            let group = files.group(&bytes, segment.number, offset).ok_or_else(|| {
+                let reason = format!("no right group at byte {offset}");
+                let damage = std::io::Error::new(std::io::ErrorKind::InvalidData, reason);
+                failed("read", &slot_path(segment.slot))(damage)
+            })?;
+            offset += group_bytes(u64::from(group.header.len));
+            entries.extend(group.entries);
+        }
+    }
+    Ok(entries)
+}
+
 /// What can be read of a damaged log: each whole group, wherever it is.
 pub(super) fn salvage(
     files: &[Option<Arc<dyn DiskFile>>],
