@@ -1,6 +1,7 @@
 //! Everything but the clients: the node, its disk, the clocks, and what is due when.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use riverlog_log::disk::{CrashDisk, Random};
 use riverlog_mutants::{Mark, sometimes};
 use riverlog_node::harness::Seeded;
 use riverlog_node::{Host, Job, Node, PartitionRef};
+use riverlog_wire::Offset;
 
 use crate::host::SimHost;
 use crate::model::{Model, Place, Violation};
@@ -22,6 +24,14 @@ use crate::world::{Event, Outcome};
 
 /// Answers on their way: to whom, to which request.
 pub(crate) type Inbox = Arc<Mutex<Vec<(usize, u64, Outcome)>>>;
+
+/// A partition whose log is open.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    reference: PartitionRef,
+    /// Start and high watermark when last looked at.
+    seen: Option<(Offset, Offset)>,
+}
 
 pub(crate) struct Core {
     pub(crate) random: Random,
@@ -51,6 +61,8 @@ pub(crate) struct Core {
     pub(crate) frozen_until: Duration,
     /// The disk is failing on its own; the node is restarted after a while.
     pub(crate) faulty: bool,
+    /// Faults that have begun.
+    pub(crate) faults: u64,
     pub(crate) crashes: u64,
     pub(crate) power_cuts: u64,
     /// Clients have stopped: what is there is counted.
@@ -59,7 +71,7 @@ pub(crate) struct Core {
     pub(crate) erred: bool,
     places: Vec<Place>,
     /// Found in this life; `None` while a log can't be opened.
-    pub(crate) found: Vec<Option<PartitionRef>>,
+    pub(crate) found: Vec<Option<Found>>,
     /// When the node is called next because of the time.
     pub(crate) next_tick: Option<Duration>,
     holders: BTreeMap<Place, String>,
@@ -91,6 +103,7 @@ impl Core {
             slow_until: Duration::ZERO,
             frozen_until: Duration::ZERO,
             faulty: false,
+            faults: 0,
             crashes: 0,
             power_cuts: 0,
             stopped: false,
@@ -112,15 +125,15 @@ impl Core {
     pub(crate) fn node(&self) -> Option<(Arc<Node>, Now)> {
         self.node.clone().map(|node| (node, self.now()))
     }
-    pub(crate) fn note(&mut self, what: &str) {
+    pub(crate) fn note(&mut self, what: impl Display) {
         self.trace.note(self.clock, what);
     }
     /// The client's next step, after some thought.
     pub(crate) fn think(&mut self, client: usize) {
         let mut mean = self.swarm.think.as_micros() as u64;
         if self.healing {
-            // What is asked for then is that everyone moves, not that they are lazy.
-            mean = mean.min(10_000);
+            // What is asked for then is that everyone moves: they are neither lazy nor in a hurry.
+            mean = mean.clamp(1_000, 10_000);
         }
         if std::mem::take(&mut self.back_off) {
             mean = mean.max(50_000);
@@ -156,6 +169,10 @@ impl Core {
         std::mem::take(&mut self.places)
     }
     pub(crate) fn partition(&self, place: Place) -> Option<PartitionRef> {
+        let known = self.places.iter().zip(&self.found);
+        if let Some((_, Some(found))) = known.into_iter().find(|(p, _)| **p == place) {
+            return Some(found.reference.clone());
+        }
         let topic = TopicRef::Name(self.swarm.topics.get(place.0)?.name.clone());
         self.node.as_ref()?.partition(&topic, place.1).ok()
     }
@@ -197,7 +214,7 @@ impl Core {
         if self.host.take_jobs() {
             for job in node.take_jobs() {
                 // Jobs begin a little later, in an order that the seed decides.
-                self.schedule_in(50, Event::Run(self.life, job));
+                self.schedule_in(50, Event::Run(self.life, Box::new(job)));
             }
         }
         if self.host.take_deadline() {
@@ -223,7 +240,7 @@ impl Core {
         let cost = cost.mul_f64(0.5 + self.random.below(1_000) as f64 / 1_000.0);
         self.trace.job(self.clock, &name, cost);
         let later = self.clock + cost;
-        self.schedule(later, Event::Done(self.life, done));
+        self.schedule(later, Event::Done(self.life, Box::new(done)));
     }
 
     /// Does what the host has in its hands before it stops the node.
@@ -242,7 +259,7 @@ impl Core {
                     node.on_job_done(job.run(), now);
                 }
                 Some(Event::Done(life, done)) if life == self.life => {
-                    node.on_job_done(done, now);
+                    node.on_job_done(*done, now);
                 }
                 _ => {}
             }
@@ -257,29 +274,40 @@ impl Core {
         }
     }
 
+    /// Looks for those that aren't known yet in this life.
+    fn find_partitions(&mut self, node: &Node) {
+        self.found.resize(self.places.len(), None);
+        for at in 0..self.places.len() {
+            if self.found[at].is_some() {
+                continue;
+            }
+            let place = self.places[at];
+            if let Some(reference) = self.partition(place) {
+                let end = node.describe_partition(&reference).log_end_offset;
+                self.model.opened(place, end);
+                self.found[at] = Some(Found {
+                    reference,
+                    seen: None,
+                });
+            }
+        }
+    }
+
     pub(crate) fn check_positions(&mut self) -> Result<(), Violation> {
         let Some(node) = self.node.clone() else {
             return Ok(());
         };
         if self.found.len() < self.places.len()
-            || (self.found.iter().any(Option::is_none) && self.events.is_multiple_of(16))
+            || (self.events.is_multiple_of(16) && self.found.iter().any(Option::is_none))
         {
-            let found = self.places.iter().map(|place| self.partition(*place));
-            let found: Vec<_> = found.collect();
-            for (at, reference) in found.iter().enumerate() {
-                if let Some(reference) = reference
-                    && self.found.get(at).is_none_or(Option::is_none)
-                {
-                    let end = node.describe_partition(reference).log_end_offset;
-                    self.model.opened(self.places[at], end);
-                }
-            }
-            self.found = found;
+            self.find_partitions(&node);
         }
-        for (place, found) in self.places.iter().zip(&self.found) {
-            if let Some(reference) = found {
-                let (start, high_watermark) = node.positions(reference);
-                self.model.positions(*place, start, high_watermark)?;
+        for (place, found) in self.places.iter().zip(&mut self.found) {
+            if let Some(found) = found {
+                let now = node.positions(&found.reference);
+                if found.seen.replace(now) != Some(now) {
+                    self.model.positions(*place, now.0, now.1)?;
+                }
             }
         }
         Ok(())

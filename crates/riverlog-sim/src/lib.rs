@@ -22,4 +22,4 @@ mod wall;
 mod world;
 
 pub use model::Violation;
-pub use world::{Report, run};
+pub use world::{Options, Report, run};

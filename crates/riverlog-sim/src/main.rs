@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use riverlog_mutants::Mutant;
-use riverlog_sim::{Report, run};
+use riverlog_sim::{Options, Report, run};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Runs the log and its clients on virtual time, with faults drawn from a seed.
 #[derive(Parser)]
@@ -25,6 +28,9 @@ struct Args {
     /// Print what happens.
     #[arg(long)]
     show: bool,
+    /// All clients together begin so many operations a second, instead of what the seed draws.
+    #[arg(long)]
+    pace: Option<u64>,
     /// Plant this fault.
     #[arg(long)]
     mutant: Option<String>,
@@ -65,6 +71,10 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let options = Options {
+        show: args.show,
+        pace: args.pace,
+    };
     let (began, core_began) = (Instant::now(), core_time());
     let mut totals = Totals::default();
     riverlog_mutants::take_counts();
@@ -75,8 +85,12 @@ fn main() -> ExitCode {
         {
             break;
         }
-        let report = run(seed, args.show);
-        if args.twice && run(seed, false).trace != report.trace {
+        let report = run(seed, options);
+        let again = Options {
+            show: false,
+            ..options
+        };
+        if args.twice && run(seed, again).trace != report.trace {
             eprintln!("seed {seed} gave two different traces: something outside the seed decides");
             return ExitCode::FAILURE;
         }
@@ -113,7 +127,7 @@ fn parse_range(text: &str) -> Option<std::ops::Range<u64>> {
 
 /// What a seed breaks; an assertion of the code's own counts too.
 fn noticed(seed: u64) -> Option<String> {
-    match std::panic::catch_unwind(|| run(seed, false)) {
+    match std::panic::catch_unwind(|| run(seed, Options::default())) {
         Ok(report) => report.violation.map(|v| v.invariant.to_owned()),
         Err(_) => Some("an assertion".to_owned()),
     }
@@ -168,6 +182,7 @@ struct Totals {
     virtual_time: Duration,
     operations: u64,
     checked: u64,
+    faults: u64,
     crashes: u64,
     power_cuts: u64,
     trace: u64,
@@ -179,25 +194,39 @@ impl Totals {
         self.virtual_time += report.virtual_time;
         self.operations += report.operations;
         self.checked += report.checked;
+        self.faults += report.faults;
         self.crashes += report.crashes;
         self.power_cuts += report.power_cuts;
         self.trace = self.trace.rotate_left(1) ^ report.trace;
     }
     fn print(&self, took: Duration) {
         let seconds = took.as_secs_f64().max(1e-9);
+        let time = self.virtual_time.as_secs_f64().max(1e-9);
         let rate = |n: u64| n as f64 / seconds;
         println!(
-            "{} seeds, {} operations, {} checks, {} deaths, {} power cuts in {seconds:.1} s of a core: {:.0} operations and {:.0} crashes a second; {:.0} s of virtual time, {:.0} times real time; trace {:016x}",
+            "{} seeds, {} operations, {} checks, {} faults, {} deaths, {} power cuts; trace {:016x}",
             self.seeds,
             self.operations,
             self.checked,
+            self.faults,
             self.crashes,
             self.power_cuts,
-            rate(self.operations),
-            rate(self.crashes + self.power_cuts),
-            self.virtual_time.as_secs_f64(),
-            self.virtual_time.as_secs_f64() / seconds,
             self.trace
+        );
+        println!(
+            "a virtual second: {:.1} operations, {:.2} faults",
+            self.operations as f64 / time,
+            self.faults as f64 / time
+        );
+        println!(
+            "a core-second: {:.0} operations, {:.0} checks, {:.0} deaths and power cuts",
+            rate(self.operations),
+            rate(self.checked),
+            rate(self.crashes + self.power_cuts)
+        );
+        println!(
+            "{time:.0} s of virtual time in {seconds:.1} s of a core: {:.0} times real time",
+            time / seconds
         );
     }
 }

@@ -1,5 +1,6 @@
 //! The fingerprint of a run.
 
+use std::fmt::{self, Display, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
@@ -21,8 +22,10 @@ impl Trace {
     pub(crate) fn shows(&self) -> bool {
         self.show
     }
-    pub(crate) fn note(&mut self, at: Duration, what: &str) {
-        self.hash_of(at, what);
+    pub(crate) fn note(&mut self, at: Duration, what: impl Display) {
+        at.hash(&mut self.hasher);
+        // Nothing that is noted refuses to be written.
+        let _always_ok = write!(Hashed(&mut self.hasher), "{what}\n");
         self.show(at, what);
     }
     /// A job: its time says which, for the fingerprint.
@@ -30,19 +33,25 @@ impl Trace {
         at.hash(&mut self.hasher);
         cost.hash(&mut self.hasher);
         if self.show {
-            self.show(at, &format!("{name}, for {cost:?}"));
+            self.show(at, format_args!("{name}, for {cost:?}"));
         }
     }
-    fn hash_of(&mut self, at: Duration, what: &str) {
-        at.hash(&mut self.hasher);
-        what.hash(&mut self.hasher);
-    }
-    fn show(&self, at: Duration, what: &str) {
+    fn show(&self, at: Duration, what: impl Display) {
         if self.show {
             println!("{:>12.6} {what}", at.as_secs_f64());
         }
     }
     pub(crate) fn hash(&self) -> u64 {
         self.hasher.finish()
+    }
+}
+
+/// Text goes into the fingerprint without being put together first.
+struct Hashed<'a>(&'a mut DefaultHasher);
+
+impl Write for Hashed<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
     }
 }

@@ -46,8 +46,9 @@ pub(crate) enum Event {
     Arrive(u64, Request),
     /// The client hears that nothing will come of its request.
     Lost(usize, u64),
-    Run(u64, Job),
-    Done(u64, JobDone),
+    // Boxed: events are moved about in the queue a lot more often than they happen.
+    Run(u64, Box<Job>),
+    Done(u64, Box<JobDone>),
     Tick(u64),
     /// The power goes now, after a while in which the disk has failed already.
     PowerCut,
@@ -68,6 +69,8 @@ pub struct Report {
     pub operations: u64,
     /// Answers and reads that were checked.
     pub checked: u64,
+    /// Faults that began while clients were at work.
+    pub faults: u64,
     /// Deaths of the process.
     pub crashes: u64,
     /// Power cuts.
@@ -76,15 +79,25 @@ pub struct Report {
     pub violation: Option<Violation>,
 }
 
-/// Runs one seed. `show` prints the trace.
-pub fn run(seed: u64, show: bool) -> Report {
+/// How a seed is run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Prints the trace.
+    pub show: bool,
+    /// Operations a second that all clients together begin while there are faults, instead of what the seed draws.
+    pub pace: Option<u64>,
+}
+
+/// Runs one seed.
+pub fn run(seed: u64, options: Options) -> Report {
     let mut random = Random::new(seed);
-    let swarm = Swarm::draw(&mut random).with_transactions(seed);
-    let core = Core::new(random, swarm, show);
-    let mut world = World {
-        clients: Client::all(&core.swarm),
-        core,
-    };
+    let mut swarm = Swarm::draw(&mut random).with_transactions(seed);
+    let clients = Client::all(&swarm);
+    if let Some(pace) = options.pace {
+        swarm.think = Duration::from_secs(clients.len() as u64) / pace.max(1) as u32;
+    }
+    let core = Core::new(random, swarm, options.show);
+    let mut world = World { clients, core };
     let violation = world.run().err();
     let core = world.core;
     Report {
@@ -93,6 +106,7 @@ pub fn run(seed: u64, show: bool) -> Report {
         virtual_time: core.clock,
         operations: core.operations,
         checked: core.model.checked,
+        faults: core.faults,
         crashes: core.crashes,
         power_cuts: core.power_cuts,
         violation,
@@ -225,10 +239,10 @@ impl World {
                 }
             }
             Event::Lost(client, number) => self.tell(client, number, Outcome::Lost)?,
-            Event::Run(life, job) if life == self.core.life => self.core.run_job(job),
+            Event::Run(life, job) if life == self.core.life => self.core.run_job(*job),
             Event::Done(life, done) if life == self.core.life => {
                 if let Some((node, now)) = self.core.node() {
-                    node.on_job_done(done, now);
+                    node.on_job_done(*done, now);
                 }
             }
             Event::Tick(life) if life == self.core.life && self.core.next_tick == Some(at) => {

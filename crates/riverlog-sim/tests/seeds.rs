@@ -1,10 +1,10 @@
 //! Seeds that once found something, named after what went wrong.
 
-use riverlog_sim::run;
+use riverlog_sim::{Options, run};
 
 #[track_caller]
 fn holds(seed: u64) {
-    let report = run(seed, false);
+    let report = run(seed, Options::default());
     assert_eq!(report.violation, None, "riverlog-sim --seed {seed} --show");
 }
 
@@ -50,5 +50,8 @@ fn a_checkpoint_that_found_no_room_was_never_tried_again() {
 
 #[test]
 fn a_seed_gives_one_run() {
-    assert_eq!(run(3, false).trace, run(3, false).trace);
+    assert_eq!(
+        run(3, Options::default()).trace,
+        run(3, Options::default()).trace
+    );
 }

@@ -189,7 +189,7 @@ impl Consumer {
                 if core.trace.shows()
                     && (answer.error != ErrorCode::NONE || answer.assignment.is_some())
                 {
-                    core.note(&format!("{}: {answer:?}", self.name));
+                    core.note(format_args!("{}: {answer:?}", self.name));
                 }
                 match answer.error {
                     ErrorCode::NONE => {
@@ -245,7 +245,7 @@ impl Consumer {
                     .commit_answered(GROUP, place, number, error.is_none());
                 match error {
                     None => {
-                        core.note(&format!("{} committed {place:?} {offset}", self.name));
+                        core.note(format_args!("{} committed {place:?} {offset}", self.name));
                         self.progress += 1;
                     }
                     Some(error) if error.retriable() => core.back_off = true,

@@ -92,7 +92,7 @@ impl Reader {
                 let from = self.next[partition as usize];
                 let (values, next) = committed_of(part, from)?;
                 for value in &values {
-                    core.note(&format!("reads committed {value} in {partition}"));
+                    core.note(format_args!("reads committed {value} in {partition}"));
                     core.model.checked += 1;
                     core.transactions.seen(value)?;
                 }

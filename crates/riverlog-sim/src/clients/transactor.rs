@@ -128,7 +128,7 @@ impl Transactor {
             return self.commit_offset(core, me, id);
         }
         let commit = core.random.chance(2, 3);
-        core.note(&format!(
+        core.note(format_args!(
             "transactor {}: {} commits {commit}",
             self.number, self.txn
         ));
@@ -175,7 +175,7 @@ impl Transactor {
         let sequence = self.sequences.get(&partition).copied().unwrap_or(0);
         let batch = self.batch(id, self.epoch, sequence, &value, core.now().wall_ms);
         let count = self.count;
-        core.note(&format!(
+        core.note(format_args!(
             "transactor {}: {value} to {partition}",
             self.number
         ));
@@ -287,7 +287,7 @@ impl Transactor {
 
     /// All markers are there.
     fn ended(&mut self, core: &mut Core, commit: bool) {
-        core.note(&format!(
+        core.note(format_args!(
             "transactor {}: {} has ended",
             self.number, self.txn
         ));

@@ -13,6 +13,11 @@ pub(crate) struct Trimmer {
 
 impl Trimmer {
     pub(crate) fn step(&mut self, core: &mut Core, me: usize) {
+        // What others have to get done then isn't that records go.
+        if core.healing {
+            core.back_off = true;
+            return;
+        }
         let eager = core.swarm.trimmers > 1;
         if !core.random.chance(1, if eager { 2 } else { 10 }) {
             return;
@@ -35,7 +40,9 @@ impl Trimmer {
         }
         self.waits = true;
         self.asked = Some((place, before));
-        core.note(&format!("records of {place:?} before {before} are deleted"));
+        core.note(format_args!(
+            "records of {place:?} before {before} are deleted"
+        ));
         core.model.deleting(place, before);
         core.ask(me, Outcome::Deleted, move |node, now, reply| {
             node.delete_records(&reference, before, now, reply);

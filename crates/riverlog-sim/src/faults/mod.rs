@@ -40,6 +40,7 @@ pub(crate) fn perhaps(world: &mut World) -> Result<(), Violation> {
     for (weight, begin) in ALL {
         let weight = weight(&world.core.swarm);
         if at < weight {
+            world.core.faults += 1;
             return begin(world);
         }
         at -= weight;

@@ -79,13 +79,19 @@ impl Image {
     }
     /// Takes over the chunks `from..` (up to `until`) of another image, holes too.
     fn take_chunks(&mut self, other: &Image, from: u64, until: Option<u64>) {
-        let mut rest = self.chunks.split_off(&from);
-        if let Some(until) = until {
-            self.chunks.append(&mut rest.split_off(&until));
+        let Some(until) = until else {
+            self.chunks.split_off(&from);
+            let taken = other.chunks.range(from..);
+            self.chunks.extend(taken.map(|(n, c)| (*n, c.clone())));
+            return;
+        };
+        // One by one: a sync takes few of the many that a file has.
+        for n in from..until {
+            match other.chunks.get(&n) {
+                Some(chunk) => self.chunks.insert(n, chunk.clone()),
+                None => self.chunks.remove(&n),
+            };
         }
-        let until = until.unwrap_or(u64::MAX);
-        let taken = other.chunks.range(from..until);
-        self.chunks.extend(taken.map(|(n, c)| (*n, c.clone())));
     }
 }
 

@@ -199,6 +199,9 @@ impl Tree {
             .iter()
             .map(|change| change.places().any(|(at, _)| *at == folder))
             .collect();
+        if !chosen.contains(&true) {
+            return Ok(());
+        }
         let chosen = self.with_earlier(chosen);
         let mut kept = Vec::new();
         for (change, durable) in std::mem::take(&mut self.pending).into_iter().zip(chosen) {
