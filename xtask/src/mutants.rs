@@ -48,6 +48,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "--locked",
         "--package",
         "riverlog-sim",
+        // What CI has built already, or the fast one.
+        "--profile",
+        if args.short { "dev" } else { "sim" },
         "--",
         "--mutants",
     ]);
@@ -67,7 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .outcome()?;
     print!("{}", out.stdout);
     if !args.short && out.stdout.starts_with('|') {
-        fs::write(table(), format!("{HEAD}{}", out.stdout))?;
+        let (rows, words): (Vec<_>, Vec<_>) = out.stdout.lines().partition(|l| l.starts_with('|'));
+        let text = format!("{HEAD}{}\n\n{}.\n", rows.join("\n"), words.join("\n"));
+        fs::write(table(), text)?;
     }
     if !out.ok() {
         return Err("a planted fault was not found".into());

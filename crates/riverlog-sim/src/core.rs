@@ -192,7 +192,7 @@ impl Core {
             }
             // While the device is failing or full a start may be refused; it is tried again.
             Err(error) if !self.healing => {
-                self.note(&format!("the node can't start: {error}"));
+                self.note(format!("the node can't start: {error}"));
                 self.disk.heal();
                 self.disk.set_capacity(None);
                 self.disk = self.disk.kill();

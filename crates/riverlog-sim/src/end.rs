@@ -238,7 +238,7 @@ impl World {
         let start = |event: &Event| matches!(event, Event::Start);
         self.core.queue.retain(|_, event| !start(event));
         if let Err(refused) = self.core.start_node() {
-            self.core.note(&format!("refused: {}", refused.what));
+            self.core.note(format!("refused: {}", refused.what));
             sometimes(Mark::DamageRefused);
             return Ok(());
         }
@@ -285,7 +285,7 @@ impl World {
         let len = file.and_then(|file| file.len()).unwrap_or(0);
         let at = core.random.below(len.max(1));
         let mask = 1 << core.random.below(8);
-        core.note(&format!("byte {at} of {path} flips"));
+        core.note(format!("byte {at} of {path} flips"));
         let _failed = core.disk.flip(&path, at, mask);
     }
 }

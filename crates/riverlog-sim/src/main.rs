@@ -7,9 +7,6 @@ use clap::Parser;
 use riverlog_mutants::Mutant;
 use riverlog_sim::{Options, Report, run};
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Runs the log and its clients on virtual time, with faults drawn from a seed.
 #[derive(Parser)]
 struct Args {
@@ -104,12 +101,13 @@ fn main() -> ExitCode {
         }
         totals.add(&report);
     }
-    totals.print(core_time() - core_began);
+    let took = core_time() - core_began;
     let mut never = false;
     for (mark, count) in riverlog_mutants::take_counts() {
         println!("{count:>10}  {}", mark.doc().trim());
         never |= count == 0;
     }
+    totals.print(took);
     if args.require_marks && never {
         eprintln!(
             "a rare path was never taken: more seeds are needed, or the simulator can't get there any more"
@@ -137,7 +135,7 @@ fn noticed(seed: u64) -> Option<String> {
 fn hunt(mutants: &[Mutant], limit: u64) -> ExitCode {
     // What a planted fault breaks isn't news.
     std::panic::set_hook(Box::new(|_| {}));
-    let mut escaped = 0;
+    let mut times = Vec::new();
     for mutant in mutants {
         riverlog_mutants::plant(Some(*mutant));
         let began = core_time();
@@ -147,20 +145,28 @@ fn hunt(mutants: &[Mutant], limit: u64) -> ExitCode {
         let seconds = (core_time() - began).as_secs_f64();
         let what = mutant.doc().trim();
         match found {
-            Some((seed, violation)) => println!(
-                "| {} | {what} | {violation} | {seed} | {seconds:.2} |",
-                mutant.name()
-            ),
-            None => {
+            Some((seed, violation)) => {
                 println!(
-                    "| {} | {what} | **nobody** | | {seconds:.0} |",
+                    "| {} | {what} | {violation} | {seed} | {seconds:.2} |",
                     mutant.name()
                 );
-                escaped += 1;
+                times.push(seconds);
             }
+            None => println!(
+                "| {} | {what} | **nobody** | | {seconds:.0} |",
+                mutant.name()
+            ),
         }
     }
-    if escaped == 0 {
+    times.sort_by(f64::total_cmp);
+    let median = times.get(times.len() / 2).copied().unwrap_or_default();
+    let longest = times.last().copied().unwrap_or_default();
+    println!(
+        "{} of {} planted faults were noticed; core-seconds until then: median {median:.2}, at most {longest:.2}",
+        times.len(),
+        mutants.len()
+    );
+    if times.len() == mutants.len() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

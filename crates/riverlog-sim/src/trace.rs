@@ -25,7 +25,7 @@ impl Trace {
     pub(crate) fn note(&mut self, at: Duration, what: impl Display) {
         at.hash(&mut self.hasher);
         // Nothing that is noted refuses to be written.
-        let _always_ok = write!(Hashed(&mut self.hasher), "{what}\n");
+        let _always_ok = writeln!(Hashed(&mut self.hasher), "{what}");
         self.show(at, what);
     }
     /// A job: its time says which, for the fingerprint.

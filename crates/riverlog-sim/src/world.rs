@@ -305,7 +305,7 @@ impl World {
     /// The process dies: what was written stays.
     pub(crate) fn die(&mut self, why: &str) -> Result<(), Violation> {
         if self.core.node.is_some() {
-            self.core.note(&format!("the process dies, {why}"));
+            self.core.note(format!("the process dies, {why}"));
             self.core.crashes += 1;
             self.core.disk = self.core.disk.kill();
             self.down()?;

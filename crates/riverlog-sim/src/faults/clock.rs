@@ -15,7 +15,7 @@ pub(crate) fn begin(world: &mut World) -> Result<(), Violation> {
     let jump = core.random.below(2 * far) as i64 - far as i64;
     core.wall
         .jump(core.clock, jump, core.random.below(400) as i64 - 200);
-    core.note(&format!("the wall clock jumps by {jump} ms"));
+    core.note(format!("the wall clock jumps by {jump} ms"));
     sometimes(Mark::ClockJumped);
     Ok(())
 }

@@ -20,7 +20,7 @@ pub(crate) fn begin(world: &mut World) -> Result<(), Violation> {
         Times::Forever
     };
     let only_wal = core.random.chance(1, 2);
-    core.note(&format!(
+    core.note(format!(
         "the disk fails on {on:?} {times:?}, only the write-ahead log: {only_wal}"
     ));
     core.disk.fail(on, times, ErrorKind::Other, move |path| {

@@ -17,7 +17,7 @@ pub(crate) fn begin(world: &mut World) -> Result<(), Violation> {
         500
     };
     core.frozen_until = core.clock + Duration::from_millis(core.random.below(most));
-    core.note(&format!(
+    core.note(format!(
         "the node stands still until {:?}",
         core.frozen_until
     ));

@@ -23,7 +23,7 @@ pub(crate) fn begin(world: &mut World) -> Result<(), Violation> {
         .unwrap_or(0);
     let at = core.random.below(len.max(1));
     let mask = 1 << core.random.below(8);
-    core.note(&format!("byte {at} of {path} rots"));
+    core.note(format!("byte {at} of {path} rots"));
     // Nothing happens where the disk fails at the moment.
     let _failed = core.disk.flip(&path, at, mask);
     Ok(())
