@@ -8,9 +8,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset};
 
 use crate::Now;
+
+mod follower;
+
+pub use follower::{Follower, FollowerAnswer, FollowerAsk, FollowerStep};
 
 #[cfg(test)]
 mod tests;
@@ -83,11 +88,13 @@ pub struct Leader {
     high_watermark: Offset,
     sync: bool,
     min_isr: usize,
-    followers: BTreeMap<BrokerId, Follower>,
+    followers: BTreeMap<BrokerId, Seen>,
+    /// Where the log ended when this leadership began.
+    began: Offset,
 }
 
 #[derive(Clone, Debug)]
-struct Follower {
+struct Seen {
     /// `None` until it has spoken in this epoch: what it had before may have to be truncated.
     position: Option<Position>,
     /// It had everything that the leader had at that moment of the monotonic clock.
@@ -96,6 +103,10 @@ struct Follower {
     /// end as of the last report: a follower that reports more often than it syncs would never reach that one.
     goal: Option<(Offset, Duration)>,
     in_sync: bool,
+    /// The controller was asked to take it in; it counts already.
+    joining: bool,
+    /// Under which it last spoke.
+    broker_epoch: i64,
 }
 
 impl Leader {
@@ -112,6 +123,7 @@ impl Leader {
             sync,
             min_isr: 1,
             followers: BTreeMap::new(),
+            began: own.written,
         }
     }
 
@@ -172,13 +184,16 @@ impl Leader {
     ) -> Option<Offset> {
         self.followers.retain(|id, _| replicas.contains(id));
         for id in replicas.iter().filter(|id| **id != own) {
-            let follower = self.followers.entry(*id).or_insert(Follower {
+            let follower = self.followers.entry(*id).or_insert(Seen {
                 position: None,
                 caught_up: now.mono,
                 goal: None,
                 in_sync: false,
+                joining: false,
+                broker_epoch: -1,
             });
             follower.in_sync = isr.contains(id);
+            follower.joining = false;
         }
         self.advance()
     }
@@ -191,7 +206,7 @@ impl Leader {
         position: Position,
         now: Now,
     ) -> Result<Option<Offset>, FollowerError> {
-        if epoch != self.epoch {
+        if epoch != self.epoch && !active(Mutant::FollowerEpochUnchecked) {
             return Err(FollowerError::FencedEpoch {
                 who,
                 got: epoch,
@@ -225,30 +240,97 @@ impl Leader {
         Ok(self.advance())
     }
 
-    /// In-sync followers that have not had everything for longer than `max_lag` (`replica.lag.time.max.ms`): the controller
+    /// [`Leader::on_follower_position`] from a follower that says under which broker epoch it speaks. What it said in an earlier
+    /// life counts no more.
+    pub fn on_follower_fetch(
+        &mut self,
+        who: BrokerId,
+        broker_epoch: i64,
+        epoch: LeaderEpoch,
+        position: Position,
+        now: Now,
+    ) -> Result<Option<Offset>, FollowerError> {
+        let moved = self.on_follower_position(who, epoch, position, now)?;
+        if let Some(follower) = self.followers.get_mut(&who) {
+            follower.broker_epoch = broker_epoch;
+        }
+        Ok(moved)
+    }
+
+    /// The in-sync set to ask the controller for, with the broker epochs of its members, when it should be another one: without those that
+    /// lag, with those that have caught up. `own`: this replica, and its broker epoch. `epoch_of`: the broker epoch of a node that
+    /// is registered and up; others aren't asked for.
+    ///
+    /// Newcomers count for the high watermark from now on, whatever is answered: an ask that was refused, or that nobody answered, may have a
+    /// copy on its way. One that falls behind before it is in is asked away again: the change that this makes outdates all that is on its way.
+    pub fn propose_isr(
+        &mut self,
+        own: (BrokerId, i64),
+        max_lag: Duration,
+        now: Now,
+        epoch_of: impl Fn(BrokerId) -> Option<i64>,
+    ) -> Option<Vec<(BrokerId, i64)>> {
+        let forgetful = active(Mutant::EarlierLifeInSync);
+        let leaving = self.lagging(max_lag, now);
+        let mut joining = self.caught_up();
+        joining.retain(|id| {
+            let Some(follower) = self.followers.get(id) else {
+                return false;
+            };
+            let lives = epoch_of(*id) == Some(follower.broker_epoch);
+            // One that is at the watermark because it holds it there would be asked for and asked away for ever.
+            (lives || forgetful) && !self.is_late(follower, max_lag, now)
+        });
+        if leaving.is_empty() && joining.is_empty() {
+            return None;
+        }
+        let mut isr = vec![own];
+        for (id, follower) in &mut self.followers {
+            let joins = joining.contains(id);
+            follower.joining |= joins;
+            if joins || (follower.in_sync && !leaving.contains(id)) {
+                // One that hasn't spoken yet stays as who is registered.
+                let unknown = follower.broker_epoch < 0 || forgetful;
+                let known = unknown.then(|| epoch_of(*id)).flatten();
+                isr.push((*id, known.unwrap_or(follower.broker_epoch)));
+            }
+        }
+        Some(isr)
+    }
+
+    /// Whether everything that was acknowledged before this leadership is below the high watermark again: what it says of the
+    /// log's end is the truth then. Before, it may be less than an earlier leader has said.
+    pub fn is_settled(&self) -> bool {
+        self.high_watermark >= self.began
+    }
+
+    /// In-sync followers, and those that are to be, that have not had everything for longer than `max_lag` (`replica.lag.time.max.ms`): the controller
     /// is to be asked to take them out. In order of id.
     pub fn lagging(&self, max_lag: Duration, now: Now) -> Vec<BrokerId> {
         self.followers
             .iter()
-            .filter(|(_, f)| f.in_sync && now.mono.saturating_sub(f.caught_up) > max_lag)
-            // A follower that has everything isn't late, however long nothing was written.
-            .filter(|(_, f)| {
-                f.position
-                    .is_none_or(|p| self.counts(&p) < self.own.written)
-            })
+            .filter(|(_, f)| (f.in_sync || f.joining) && self.is_late(f, max_lag, now))
             .map(|(id, _)| *id)
             .collect()
     }
 
-    /// Followers outside the ISR that hold everything below the high watermark: the controller is to be asked to take them
-    /// in. In order of id.
+    /// It hasn't had everything for too long. One that has everything isn't late, however long nothing was written.
+    fn is_late(&self, follower: &Seen, max_lag: Duration, now: Now) -> bool {
+        let position = follower.position;
+        now.mono.saturating_sub(follower.caught_up) > max_lag
+            && position.is_none_or(|p| self.counts(&p) < self.own.written)
+    }
+
+    /// Followers outside the ISR that hold everything below the high watermark, and all that the leader had when its epoch began
+    /// (what of that was acknowledged may lie above the watermark, as long as it is known to be low): the controller is to be
+    /// asked to take them in. In order of id.
     pub fn caught_up(&self) -> Vec<BrokerId> {
         self.followers
             .iter()
             .filter(|(_, f)| !f.in_sync)
             .filter(|(_, f)| {
                 f.position
-                    .is_some_and(|p| self.counts(&p) >= self.high_watermark)
+                    .is_some_and(|p| self.counts(&p) >= self.high_watermark.max(self.began))
             })
             .map(|(id, _)| *id)
             .collect()
@@ -292,7 +374,7 @@ impl Leader {
 
     /// The position that counts under the topic's durability.
     fn counts(&self, position: &Position) -> Offset {
-        if self.sync {
+        if self.sync && !active(Mutant::WrittenTakenForSynced) {
             position.synced
         } else {
             position.written
@@ -304,7 +386,7 @@ impl Leader {
         let own = self.counts(&self.own);
         self.followers
             .values()
-            .filter(|f| f.in_sync)
+            .filter(|f| f.in_sync || f.joining)
             .try_fold(own, |least, f| Some(least.min(self.counts(&f.position?))))
     }
 

@@ -105,6 +105,16 @@ mutants! {
     PendingOffsetsCount = "pending-offsets-count",
     /// A batch of an epoch that a marker has ended is taken.
     LateFrameAccepted = "late-frame-accepted",
+    /// What a follower said in an earlier life counts for the in-sync set.
+    EarlierLifeInSync = "earlier-life-in-sync",
+    /// A follower takes the leader's high watermark over before it has cut what the leader doesn't have.
+    WatermarkBeforeCut = "watermark-before-cut",
+    /// A follower never cuts.
+    DivergenceIgnored = "divergence-ignored",
+    /// A leader takes the word of followers of another leadership.
+    FollowerEpochUnchecked = "follower-epoch-unchecked",
+    /// What a follower has written counts as synced.
+    WrittenTakenForSynced = "written-taken-for-synced",
 }
 
 #[cfg(feature = "planted")]

@@ -174,7 +174,8 @@ impl Node {
                 verified,
             },
         };
-        let Some(log) = &mut state.log else {
+        let leads = state.leads();
+        let Some(log) = state.log.as_mut().filter(|_| leads) else {
             return Err(AppendError::Batch(
                 riverlog_wire::batch::BatchError::Field {
                     field: "partition",
@@ -305,6 +306,9 @@ impl State {
     /// Whether the partition takes anything now.
     pub(crate) fn may_append(&self, acks: i16) -> Result<(), AppendFailure> {
         let log = self.log.as_ref().ok_or_else(AppendFailure::deleted)?;
+        if !self.leads() {
+            return Err(AppendFailure::moved());
+        }
         if let Some(error) = log.failed() {
             return Err(AppendFailure::lost(error));
         }

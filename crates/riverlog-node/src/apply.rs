@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use riverlog_core::Now;
@@ -11,7 +11,6 @@ use riverlog_core::groups::GroupShard;
 use riverlog_core::metadata::{
     MetadataImage, MetadataRecord, PartitionImage, Resource, TopicImage,
 };
-use riverlog_core::replica::Leader;
 use riverlog_core::transactions::TransactionShard;
 use riverlog_log::{LogKey, LogSettings};
 use riverlog_mutants::{Mark, sometimes};
@@ -20,7 +19,7 @@ use riverlog_wire::{PartitionIndex, TopicId};
 use crate::groups::OFFSETS_TOPIC;
 use crate::node::Node;
 use crate::notice::Notice;
-use crate::partition::{Owed, Partition, Role, State, min_isr, position, retention_records};
+use crate::partition::{Owed, Partition, Role, State, min_isr, retention_records};
 use crate::tables::{Slot, Topic, TopicInfo};
 use crate::transactions::TRANSACTIONS_TOPIC;
 
@@ -77,8 +76,9 @@ impl Node {
             }
         }
         let node_configs = self.node_configs(&image);
+        let may_lead = self.is_registered_in(&image, now);
         for topic in touched.iter().filter_map(|id| image.topics.get(id)) {
-            self.open_topic(topic, &node_configs, now);
+            self.open_topic(topic, &node_configs, may_lead, now);
         }
         for topic in image.topics.values() {
             let known = all_configured || configured.contains(&topic.id);
@@ -106,11 +106,13 @@ impl Node {
         configs
     }
 
-    /// Opens the partitions of a topic that are led here and aren't open yet; gives the others their new epochs.
+    /// Opens the partitions of a topic of which copies are here and that aren't open yet; gives the others their new roles and
+    /// epochs. `may_lead`: the image knows of this life of the node.
     pub(crate) fn open_topic(
         &self,
         image: &TopicImage,
         node_configs: &BTreeMap<String, String>,
+        may_lead: bool,
         now: Now,
     ) {
         let here = self.tables.topic(image.id);
@@ -130,11 +132,18 @@ impl Node {
             slots.reserve_exact(image.partitions.len().saturating_sub(open));
             for (at, partition) in image.partitions.iter().enumerate() {
                 if let Some(Slot::Here(open)) = slots.get(at) {
+                    let open = open.clone();
                     let mut owed = Owed::default();
-                    open.state.lock().lead(partition, &mut owed);
-                    led.push((open.clone(), owed));
+                    if self.is_replica(partition) {
+                        opened |= self.take_role(&open, partition, may_lead, now, &mut owed);
+                    } else {
+                        self.give_up(&open, &mut owed);
+                        opened = true;
+                        slots[at] = Slot::Elsewhere;
+                    }
+                    led.push((open, owed));
                 } else {
-                    let slot = self.open_partition(&here.info, at, partition);
+                    let slot = self.open_partition(&here.info, at, partition, may_lead, now);
                     self.tell_of_slot(&here.info, at, slots.get(at), &slot);
                     if at < slots.len() {
                         if matches!(slot, Slot::Here(_)) {
@@ -159,11 +168,12 @@ impl Node {
         for (partition, owed) in led {
             self.settle(&partition, owed, now);
         }
+        self.follow_leaders(&here.here(), now);
         if opened && here.info.internal {
             match here.info.name.as_str() {
-                OFFSETS_TOPIC => self.open_shards::<GroupShard>(image.id, here.slots(), now),
+                OFFSETS_TOPIC => self.open_shards::<GroupShard>(image.id, here.led(), now),
                 TRANSACTIONS_TOPIC => {
-                    self.open_shards::<TransactionShard>(image.id, here.slots(), now);
+                    self.open_shards::<TransactionShard>(image.id, here.led(), now);
                 }
                 _ => {}
             }
@@ -183,7 +193,7 @@ impl Node {
                 .topic(topic.id)
                 .is_some_and(|here| here.has_broken())
             {
-                self.open_topic(topic, &configs, now);
+                self.open_topic(topic, &configs, self.is_known_in(&image), now);
             }
         }
     }
@@ -204,8 +214,15 @@ impl Node {
         }
     }
 
-    fn open_partition(&self, topic: &Arc<TopicInfo>, at: usize, image: &PartitionImage) -> Slot {
-        if image.leader != Some(self.settings.broker) {
+    fn open_partition(
+        &self,
+        topic: &Arc<TopicInfo>,
+        at: usize,
+        image: &PartitionImage,
+        may_lead: bool,
+        now: Now,
+    ) -> Slot {
+        if !self.is_replica(image) {
             return Slot::Elsewhere;
         }
         let Ok(index) = i32::try_from(at) else {
@@ -232,11 +249,14 @@ impl Node {
                 let next_look = log.next_retention_ms();
                 let state = State::new(log, image.leader_epoch, image.replicas.len(), &config);
                 let partition = Arc::new(Partition {
+                    leads: AtomicBool::new(true),
                     key,
                     topic: topic.clone(),
                     role,
                     state: Mutex::new(state),
                 });
+                // Nobody waits for anything of it yet.
+                self.take_role(&partition, image, may_lead, now, &mut Owed::default());
                 if config.sync && partition.state.lock().own_behind() {
                     self.is_behind(partition.clone());
                 }
@@ -296,6 +316,7 @@ impl Node {
                 self.upkeep.schedule(&partition, &mut state, None);
                 state.delete(&mut owed);
             }
+            self.unfollow(partition.key);
             self.settle(&partition, owed, now);
         }
     }
@@ -361,19 +382,6 @@ impl Node {
 }
 
 impl State {
-    /// A new leadership of this node, or a change of its replicas.
-    fn lead(&mut self, image: &PartitionImage, owed: &mut Owed) {
-        self.replicas = image.replicas.len();
-        let epoch = image.leader_epoch;
-        if self.leader.epoch != epoch
-            && let Some(log) = &self.log
-        {
-            let high_watermark = self.leader.high_watermark();
-            self.leader = Leader::new(epoch, position(log), high_watermark, self.sync);
-            self.wake(owed);
-        }
-    }
-
     fn configure(
         &mut self,
         config: &TopicConfig,
@@ -384,11 +392,12 @@ impl State {
         let Some(log) = &mut self.log else { return };
         log.set_settings(settings);
         self.min_isr = min_isr(config, self.replicas);
+        self.follow_min_isr(owed);
         self.retention_records = retention_records(config);
         if self.sync != config.sync {
             self.sync = config.sync;
             let moved = self.leader.set_sync(config.sync).is_some();
-            if moved {
+            if moved && self.leads() {
                 self.watermark_moved(owed);
             }
             if config.sync {
@@ -397,7 +406,9 @@ impl State {
                 self.sync_segments(owed);
             }
         }
-        self.set_bound(config, now, owed);
+        if self.leads() {
+            self.set_bound(config, now, owed);
+        }
     }
 }
 

@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::metadata::{
     AdminAnswer, AdminCommand, BrokerImage, ControllerSettings, MetadataImage, MetadataRecord,
-    decide,
+    Sessions, decide,
 };
-use riverlog_log::Log;
+use riverlog_log::{Log, LogKey};
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
 use riverlog_wire::{BrokerId, ErrorCode, Offset};
@@ -41,6 +41,10 @@ pub(crate) enum AdminReply {
     ProducerIds,
     /// This node's registration.
     Registered,
+    /// This node's heartbeat.
+    Heartbeat,
+    /// In-sync sets that this node has asked for.
+    InSync(Vec<LogKey>),
     /// Another node, which has given it a number.
     Peer {
         from: BrokerId,
@@ -64,6 +68,8 @@ pub(crate) struct State {
     pub(crate) applying: bool,
     /// In a shared quorum.
     pub(crate) seat: Seat,
+    /// Who was heard of, where the quorum is led.
+    pub(crate) sessions: Sessions,
 }
 
 impl State {
@@ -106,6 +112,9 @@ impl Node {
         }
         let refused = {
             let mut state = self.controller.state.lock();
+            if let AdminCommand::Heartbeat { broker, epoch, .. } = &command {
+                state.sessions.heard(*broker, *epoch, now);
+            }
             if state.queue.len() >= QUEUED {
                 Some((reply, ErrorCode::THROTTLING_QUOTA_EXCEEDED))
             } else {
@@ -357,6 +366,8 @@ impl Node {
             AdminReply::Client(reply) => reply.send(answer),
             AdminReply::ProducerIds => self.producer_ids_came(answer, now),
             AdminReply::Registered => self.registered(answer, now),
+            AdminReply::Heartbeat => self.heartbeat_answered(answer, now),
+            AdminReply::InSync(keys) => self.isrs_answered(&keys, answer, now),
             AdminReply::Peer { from, number } => self.answer_peer(from, number, answer),
             AdminReply::Nobody => {}
         }
@@ -373,7 +384,10 @@ impl Node {
             epoch: 0,
             listeners: self.settings.listeners.clone(),
             rack: self.settings.rack.clone(),
-            fenced: false,
+            fenced: self.settings.quorum == Quorum::Shared,
+            stopping: false,
+            incarnation: self.membership.incarnation(),
+            disk: self.volume.disk_id(),
         };
         let command = AdminCommand::Register { broker, cluster_id };
         self.submit(command, AdminReply::Registered, now);

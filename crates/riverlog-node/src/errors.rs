@@ -34,6 +34,14 @@ impl AppendFailure {
         )
     }
 
+    /// Another node leads.
+    pub(crate) fn moved() -> AppendFailure {
+        AppendFailure::new(
+            ErrorCode::NOT_LEADER_OR_FOLLOWER,
+            "another node leads the partition now; refresh metadata and send the batch there",
+        )
+    }
+
     /// The write was queued, but what it waited for can't come any more.
     pub(crate) fn lost(why: &DiskError) -> AppendFailure {
         let remedy = if why.is_full() {

@@ -502,6 +502,9 @@ impl State {
 
     /// KIP-320: what the client knows of the leader epoch must be what it is.
     pub(crate) fn check_epoch(&self, current: LeaderEpoch) -> Result<(), ErrorCode> {
+        if self.log.is_some() && !self.leads() {
+            return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+        }
         if current.0 < 0 || current == self.leader.epoch {
             Ok(())
         } else if current < self.leader.epoch {

@@ -15,6 +15,7 @@ use crate::jobs::Work;
 use crate::node::Node;
 use crate::notice::Notice;
 use crate::partition::{Owed, Partition, Role};
+use crate::quorum::Quorum;
 use crate::timers::Timer;
 
 /// How long after a full disk the next attempt comes.
@@ -306,7 +307,7 @@ impl Node {
             self.sync_oldest(now);
         }
         self.look_for_room(now);
-        if !self.is_registered() {
+        if !self.is_registered() && self.settings.quorum == Quorum::Own {
             self.register(now);
             self.retry_later(now);
         }

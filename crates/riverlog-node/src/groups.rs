@@ -10,14 +10,16 @@ use arc_swap::ArcSwapOption;
 use riverlog_core::Now;
 use riverlog_core::groups::{
     Decision, GroupAnswer, GroupCommand, GroupShard, InTransaction, JoinAnswer, Soft, Token,
-    TopicPartition,
+    TopicPartition, partition_for,
 };
 use riverlog_core::metadata::MetadataImage;
-use riverlog_wire::{ErrorCode, Generation, Offset, ProducerId};
+use riverlog_core::transactions::TransactionShard;
+use riverlog_wire::{BrokerId, ErrorCode, Generation, Offset, ProducerId};
 
 use crate::command::Reply;
 use crate::node::Node;
 use crate::partition::Partition;
+use crate::quorum::Quorum;
 use crate::shards::{Coordinator, Shard, Shards};
 use crate::timers::Timer;
 
@@ -116,6 +118,31 @@ impl Coordinator for GroupShard {
 }
 
 impl Node {
+    /// The node that coordinates a group; makes `__consumer_offsets` when there is none. `None` while nobody does.
+    pub fn group_coordinator(&self, group: &str, now: Now) -> Option<BrokerId> {
+        self.coordinator_node::<GroupShard>(group, now)
+    }
+
+    /// The node that coordinates a transactional id; makes `__transaction_state` when there is none. `None` while nobody does.
+    pub fn transaction_coordinator(&self, id: &str, now: Now) -> Option<BrokerId> {
+        self.coordinator_node::<TransactionShard>(id, now)
+    }
+
+    fn coordinator_node<C: Coordinator>(&self, name: &str, now: Now) -> Option<BrokerId> {
+        self.saw(now);
+        if self.settings.quorum == Quorum::Own {
+            return Some(self.settings.broker);
+        }
+        let image = self.image();
+        let Some(topic) = image.topic(C::TOPIC) else {
+            self.make_coordinator_topic::<C>(now);
+            return None;
+        };
+        let count = i32::try_from(topic.partitions.len()).ok()?;
+        let index = usize::try_from(partition_for(name, count)).ok()?;
+        topic.partitions.get(index)?.leader
+    }
+
     /// A command to a group.
     pub(crate) fn group_command(&self, command: GroupCommand, now: Now, reply: Reply<GroupAnswer>) {
         let shape = Shape::of(&command);

@@ -15,6 +15,7 @@ use crate::fetch::{ColdFetch, ColdFetched};
 use crate::node::Node;
 use crate::offsets::{TimeFound, TimeLookup};
 use crate::partition::{Owed, Partition};
+use crate::replication::{PeerRead, PeerReadDone};
 use crate::reserve::{Reserve, ReserveDone};
 use crate::shards::{LoadDone, LoadJob};
 
@@ -44,6 +45,8 @@ pub(crate) enum Work {
     Write(Arc<Partition>, Write),
     Read(Box<ColdFetch>),
     Time(Box<TimeLookup>),
+    /// What a follower asked for and isn't in memory.
+    Replicate(Box<PeerRead>),
     Load(Box<dyn LoadJob>),
     Upkeep(Arc<Partition>, Upkeep),
     /// Retention and expiry, as of a time.
@@ -64,6 +67,7 @@ enum Done {
     Write(Arc<Partition>, Written),
     Read(Box<ColdFetched>),
     Time(Box<TimeFound>),
+    Replicate(Box<PeerReadDone>),
     Load(Box<dyn LoadDone>),
     Upkeep(Arc<Partition>, UpkeepDone),
     Look(Vec<(Arc<Partition>, Owed)>),
@@ -82,7 +86,7 @@ impl Job {
         match &self.0 {
             Work::Flush(..) => Lane::Flush,
             Work::Write(..) => Lane::Write,
-            Work::Read(_) | Work::Time(_) | Work::Load(_) => Lane::Read,
+            Work::Read(_) | Work::Time(_) | Work::Load(_) | Work::Replicate(_) => Lane::Read,
             Work::Upkeep(..)
             | Work::Look(..)
             | Work::Checkpoint(_)
@@ -101,6 +105,7 @@ impl Job {
             Work::Write(partition, write) => Done::Write(partition, write.run()),
             Work::Read(cold) => Done::Read(Box::new(cold.run())),
             Work::Time(lookup) => Done::Time(Box::new(lookup.run())),
+            Work::Replicate(read) => Done::Replicate(Box::new(read.run())),
             Work::Load(load) => Done::Load(load.run()),
             Work::Upkeep(partition, upkeep) => Done::Upkeep(partition, upkeep.run()),
             Work::Look(partitions, now) => {
@@ -141,6 +146,7 @@ impl Job {
             Work::Write(..) => "segment write",
             Work::Read(_) => "read",
             Work::Time(_) => "look-up by time",
+            Work::Replicate(_) => "read for a follower",
             Work::Load(_) => "load of a coordinator",
             Work::Upkeep(..) => "segment upkeep",
             Work::Look(..) => "retention",
@@ -221,6 +227,7 @@ impl Node {
                 }
                 found.send();
             }
+            Done::Replicate(done) => self.peer_read(*done),
             Done::Load(loaded) => loaded.done(self, now),
             Done::Upkeep(partition, done) => self.upkeep_done(&partition, done, now),
             Done::Look(done) => self.looked(done, now),

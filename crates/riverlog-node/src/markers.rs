@@ -7,7 +7,7 @@ use riverlog_core::Now;
 use riverlog_core::groups::{GroupShard, InTransaction};
 use riverlog_log::{Appended, Marker};
 use riverlog_mutants::{Mutant, active};
-use riverlog_wire::{ErrorCode, Offset, ProducerEpoch, ProducerId};
+use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 
 use crate::append::Ack;
 use crate::command::{AppendAnswer, AppendCommand, AppendFailure, Reply};
@@ -47,6 +47,7 @@ impl Node {
         epoch: ProducerEpoch,
     ) -> Result<OpenTransaction, ErrorCode> {
         let state = partition.0.state.lock();
+        state.check_epoch(LeaderEpoch::NONE)?;
         let log = state
             .log
             .as_ref()
@@ -167,7 +168,8 @@ impl State {
 
     /// Whether records of the node's own may be appended as part of a transaction.
     pub(crate) fn may_go_on(&self, transaction: &InTransaction) -> Result<(), ErrorCode> {
-        let log = self.log.as_ref().ok_or(ErrorCode::NOT_COORDINATOR)?;
+        let log = self.log.as_ref().filter(|_| self.leads());
+        let log = log.ok_or(ErrorCode::NOT_COORDINATOR)?;
         log.may_append_in_transaction(
             transaction.producer_id,
             transaction.producer_epoch,

@@ -25,12 +25,15 @@ use crate::controller::{AdminReply, Controller};
 use crate::fetch::ColdFetch;
 use crate::flush::GroupCommit;
 use crate::jobs::{Job, JobDone, Jobs};
+use crate::membership::Membership;
 use crate::metrics::Counters;
 use crate::notice::{Damages, Notice};
 use crate::open::open;
 use crate::partition::{Owed, Partition, Role};
 use crate::peers::Peers;
 use crate::producers::ProducerIds;
+use crate::quorum::Quorum;
+use crate::replication::Replication;
 use crate::reserve::Tight;
 use crate::settings::{Entropy, NodeSettings};
 use crate::shards::Shards;
@@ -115,6 +118,8 @@ pub struct Node {
     pub(crate) transactions: ArcSwapOption<Shards<TransactionShard>>,
     pub(crate) lanes: Lanes,
     pub(crate) peers: Peers,
+    pub(crate) replication: Replication,
+    pub(crate) membership: Membership,
     pub(crate) unclaimed: Unclaimed,
     /// Itself, for what comes back later.
     pub(crate) this: Weak<Node>,
@@ -144,7 +149,7 @@ pub struct Node {
     pub(crate) damages: Damages,
     /// The log of some partition could not be opened since the last attempt.
     pub(crate) broken: AtomicBool,
-    registered: AtomicBool,
+    pub(crate) registered: AtomicBool,
     closing: AtomicBool,
     latest: AtomicU64,
 }
@@ -159,6 +164,8 @@ pub(crate) struct Parts {
     pub(crate) image: MetadataImage,
     pub(crate) controller: Controller,
     pub(crate) producer_expiration_ms: i64,
+    /// Drawn for this life.
+    pub(crate) incarnation: u128,
 }
 
 impl Node {
@@ -180,6 +187,8 @@ impl Node {
             transactions: ArcSwapOption::empty(),
             lanes: Lanes::default(),
             peers: Peers::default(),
+            replication: Replication::default(),
+            membership: Membership::new(parts.incarnation),
             unclaimed: Unclaimed::default(),
             this,
             producers: ProducerIds::default(),
@@ -452,6 +461,12 @@ impl Node {
                 Timer::Tails => self.cool_tails(now),
                 Timer::Retry => self.retry(now),
                 Timer::Forwards => self.expire_forwards(now),
+                Timer::Heartbeat => self.beat_and_go_on(now),
+                Timer::BeatSoon => self.beat(now),
+                Timer::Ask(leader) => self.ask_again(leader, now),
+                Timer::PeerWait(follower) => self.answer_late(follower, now),
+                Timer::InSync => self.look_after_isrs(now),
+                Timer::InSyncAgain => self.ask_for_isrs(now),
                 Timer::Cleaner => self.clean_now(now),
                 Timer::CleanOn => self.go_on_cleaning(now),
             }
@@ -480,6 +495,9 @@ impl Node {
     }
 
     pub(crate) fn registered(&self, answer: Result<AdminAnswer, ErrorCode>, now: Now) {
+        if self.settings.quorum == Quorum::Shared {
+            return self.joined(answer);
+        }
         if answer.is_ok() {
             self.registered.store(true, Ordering::Relaxed);
         } else {
@@ -574,6 +592,15 @@ impl Node {
                 Role::Offsets(index) => self.shard_lost::<GroupShard>(index, now),
                 Role::Transactions(index) => self.shard_lost::<TransactionShard>(index, now),
             }
+        }
+        if owed.report {
+            self.tell_leader_later(partition);
+        }
+        if owed.replicate {
+            self.wake_followers(partition, now);
+        }
+        if owed.isr {
+            self.change_isr(partition, now);
         }
         for waiting in owed.woken.iter().filter_map(Weak::upgrade) {
             self.look_again(&waiting, now);

@@ -112,6 +112,10 @@ impl State {
         };
         let plan = match query {
             OffsetQuery::Earliest | OffsetQuery::EarliestLocal => return at(start),
+            // What an earlier leader has said of the end may be more than is known here yet.
+            OffsetQuery::Latest if self.replicas > 1 && !self.leader.is_settled() => {
+                return Err(ErrorCode::OFFSET_NOT_AVAILABLE);
+            }
             OffsetQuery::Latest => return at(until),
             // Nothing is in an object store, and nothing waits to go there.
             OffsetQuery::LatestTiered | OffsetQuery::EarliestPendingUpload => {
@@ -211,6 +215,7 @@ impl Node {
 
 impl State {
     fn delete_before(&mut self, before: Offset, owed: &mut Owed) -> Result<Offset, ErrorCode> {
+        self.check_epoch(LeaderEpoch::NONE)?;
         let high_watermark = self.high_watermark();
         let log = self
             .log

@@ -1,6 +1,7 @@
 //! Start and stop.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 use riverlog_core::Now;
@@ -52,6 +53,11 @@ pub(crate) fn open(
     }
     let controller = Controller::new(metadata, controller_settings(&settings));
     let producer_expiration_ms = number(&settings, "producer.id.expiration.ms").unwrap_or(DAY_MS);
+    // A node alone registers once in its life.
+    let incarnation = match settings.quorum {
+        Quorum::Own => 0,
+        Quorum::Shared => entropy.next_u128().max(1),
+    };
     let parts = Parts {
         settings,
         host,
@@ -61,12 +67,13 @@ pub(crate) fn open(
         image,
         controller,
         producer_expiration_ms,
+        incarnation,
     };
     let node = Arc::new_cyclic(|this| Node::new(parts, this.clone()));
     let image = node.image();
     let configs = node.node_configs(&image);
     for topic in image.topics.values() {
-        node.open_topic(topic, &configs, now);
+        node.open_topic(topic, &configs, true, now);
     }
     if node.settings.quorum == Quorum::Shared {
         node.open_unclaimed()?;
@@ -77,7 +84,10 @@ pub(crate) fn open(
     if metadata.state.lock().own_behind() {
         node.is_behind(metadata);
     }
-    node.register(now);
+    match node.settings.quorum {
+        Quorum::Own => node.register(now),
+        Quorum::Shared => node.join(now),
+    }
     node.run_all_jobs(now);
     // Left to the host: it may write the whole of a new write-ahead log.
     node.upkeep_of_wal(true);
@@ -105,6 +115,7 @@ fn open_metadata(
     let state = State::new(log, LeaderEpoch(0), 1, &config);
     let name = "__cluster_metadata".to_owned();
     Ok(Arc::new(Partition {
+        leads: AtomicBool::new(true),
         key,
         topic: TopicInfo::new(key.topic, name, true, config),
         role: Role::Metadata,

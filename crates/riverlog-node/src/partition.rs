@@ -1,13 +1,14 @@
-//! One partition led here: its log, its leader, and who waits for it. One lock.
+//! One partition of which a copy is here: its log, whether it leads or follows, and who waits for it. One lock.
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::config::TopicConfig;
-use riverlog_core::replica::{Leader, Position};
+use riverlog_core::replica::{Follower, Leader, Position};
 use riverlog_log::{DiskError, Log, LogKey, Upkeep, Write};
 use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{LeaderEpoch, Offset};
@@ -31,8 +32,10 @@ pub(crate) enum Role {
     Transactions(i32),
 }
 
-/// A partition that is led here.
+/// A partition of which a copy is here.
 pub(crate) struct Partition {
+    /// Led here; the truth is in the state, this is for those who don't want the lock.
+    pub(crate) leads: AtomicBool,
     pub(crate) key: LogKey,
     pub(crate) topic: Arc<TopicInfo>,
     pub(crate) role: Role,
@@ -49,7 +52,9 @@ impl std::fmt::Debug for Partition {
 pub(crate) struct State {
     /// `None` once the topic was deleted, or the node stopped.
     pub(crate) log: Option<Log>,
+    /// What it leads, or was leading: what counts is `standing`.
     pub(crate) leader: Leader,
+    pub(crate) standing: Standing,
     /// Assigned replicas.
     pub(crate) replicas: usize,
     /// In-sync replicas that acks=all needs.
@@ -73,6 +78,31 @@ pub(crate) struct State {
     /// Only for bounded topics.
     pub(crate) bound: Option<Box<Bound>>,
     pub(crate) upkeep: UpkeepState,
+}
+
+/// What this copy is.
+pub(crate) enum Standing {
+    /// It leads.
+    Leads(Leading),
+    /// It follows.
+    Follows(Following),
+}
+
+/// What a leader of several copies remembers.
+#[derive(Default)]
+pub(crate) struct Leading {
+    /// The state of the partition that the controller last spoke of.
+    pub(crate) partition_epoch: i32,
+    /// An in-sync set was asked for and not answered.
+    pub(crate) asked: bool,
+}
+
+/// What a follower remembers.
+pub(crate) struct Following {
+    /// Also while nobody leads: whom it followed then.
+    pub(crate) follower: Follower,
+    /// The synced position that the leader was last told.
+    pub(crate) told: Offset,
 }
 
 /// What upkeep remembers of a partition.
@@ -138,6 +168,12 @@ pub(crate) struct Owed {
     pub(crate) retain: bool,
     /// The topic is deleted and nothing is out any more: its files can go.
     pub(crate) remove: bool,
+    /// Followers may be told of more records.
+    pub(crate) replicate: bool,
+    /// The leader is to be told of a synced position.
+    pub(crate) report: bool,
+    /// An in-sync set may have to change.
+    pub(crate) isr: bool,
 }
 
 impl State {
@@ -149,10 +185,16 @@ impl State {
     ) -> State {
         let own = position(&log);
         let sync = config.sync;
-        // The only copy: what it holds durably was acknowledged, or may be.
-        let high_watermark = if sync { own.synced } else { own.written };
+        let high_watermark = match (replicas, sync) {
+            // The only copy: what it holds durably was acknowledged, or may be.
+            (0 | 1, true) => own.synced,
+            (0 | 1, false) => own.written,
+            // What the others have will show it.
+            _ => log.log_start_offset(),
+        };
         State {
             leader: Leader::new(epoch, own, high_watermark, sync),
+            standing: Standing::Leads(Leading::default()),
             bound: Bound::new(config, &log),
             log: Some(log),
             replicas,
@@ -170,7 +212,22 @@ impl State {
     }
 
     pub(crate) fn high_watermark(&self) -> Offset {
-        self.leader.high_watermark()
+        match &self.standing {
+            Standing::Leads(_) => self.leader.high_watermark(),
+            Standing::Follows(following) => following.follower.high_watermark(),
+        }
+    }
+
+    /// Of the leadership that it is part of.
+    pub(crate) fn epoch(&self) -> LeaderEpoch {
+        match &self.standing {
+            Standing::Leads(_) => self.leader.epoch,
+            Standing::Follows(following) => following.follower.epoch,
+        }
+    }
+
+    pub(crate) fn leads(&self) -> bool {
+        matches!(self.standing, Standing::Leads(_))
     }
 
     /// How far this copy counts: synced, or written on a `page-cache` topic.
@@ -183,7 +240,7 @@ impl State {
 
     /// Below it no transaction is open. The one place that decides it.
     pub(crate) fn last_stable_offset(&self) -> Offset {
-        let high_watermark = self.leader.high_watermark();
+        let high_watermark = self.high_watermark();
         let unstable = self
             .log
             .as_ref()
@@ -198,6 +255,11 @@ impl State {
     pub(crate) fn moved(&mut self, owed: &mut Owed) {
         let Some(log) = &self.log else { return };
         let own = position(log);
+        if let Standing::Follows(following) = &self.standing {
+            owed.report |= own.synced > following.told;
+            return;
+        }
+        owed.replicate |= self.replicas > 1 && own.written > self.leader.own().written;
         let at = self.own_position();
         while let Some(parked) = self.acks_leader.pop_front_if(|p| p.next <= at) {
             owed.acks.push((parked.ack, Ok(parked.answer)));
@@ -209,7 +271,7 @@ impl State {
 
     /// The high watermark moved: completes appends, wakes readers.
     pub(crate) fn watermark_moved(&mut self, owed: &mut Owed) {
-        let high_watermark = self.leader.high_watermark();
+        let high_watermark = self.high_watermark();
         let short = i64::from(riverlog_mutants::active(
             riverlog_mutants::Mutant::AnswerOneShort,
         ));
@@ -357,7 +419,7 @@ impl State {
         PartitionDescription {
             topic: partition.key.topic,
             partition: partition.key.partition.0,
-            leader_epoch: self.leader.epoch,
+            leader_epoch: self.epoch(),
             log_start_offset: offset(Log::log_start_offset),
             log_end_offset: offset(Log::log_end_offset),
             high_watermark: log.map_or(Offset(-1), |_| self.high_watermark()),

@@ -195,6 +195,7 @@ impl Node {
             self.answer_admin(reply, Err(ErrorCode::NOT_CONTROLLER), now);
         }
         if leader == Some(me) {
+            self.controller.state.lock().sessions.begin();
             self.remove_strays(&self.image());
             // Those that waited for a controller need not wait longer.
             self.propose(now);

@@ -1,6 +1,7 @@
 //! Settings (values) of a node, and the seams (things that work) that its host gives it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use riverlog_core::groups::GroupSettings;
 use riverlog_core::transactions::TransactionSettings;
@@ -36,6 +37,36 @@ impl Default for Budgets {
     }
 }
 
+/// How nodes of a cluster keep in touch. The same on all of them.
+#[derive(Clone, Debug)]
+pub struct ClusterSettings {
+    /// `broker.heartbeat.interval.ms`. Default 500 ms.
+    pub heartbeat: Duration,
+    /// `broker.session.timeout.ms`: a node that was silent for longer leads nothing any more. Default 2.5 s.
+    pub session: Duration,
+    /// `replica.lag.time.max.ms`: a follower that hasn't had everything for longer leaves the in-sync set. Default 10 s.
+    pub max_lag: Duration,
+    /// `replica.fetch.wait.max.ms`: how long a leader keeps a follower's ask when there is nothing new. Default 500 ms.
+    pub fetch_wait: Duration,
+    /// `replica.fetch.response.max.bytes`: of one answer to a follower; soft for the first batch. Default 10 MiB.
+    pub fetch_bytes: usize,
+    /// `replica.fetch.max.bytes`: of one partition in it. Default 1 MiB.
+    pub partition_bytes: usize,
+}
+
+impl Default for ClusterSettings {
+    fn default() -> Self {
+        ClusterSettings {
+            heartbeat: Duration::from_millis(500),
+            session: Duration::from_millis(2_500),
+            max_lag: Duration::from_secs(10),
+            fetch_wait: Duration::from_millis(500),
+            fetch_bytes: 10 << 20,
+            partition_bytes: 1 << 20,
+        }
+    }
+}
+
 /// Values that a host chooses.
 #[derive(Clone, Debug)]
 pub struct NodeSettings {
@@ -45,6 +76,8 @@ pub struct NodeSettings {
     pub rack: Option<String>,
     /// Who agrees on metadata. Default: the node alone.
     pub quorum: Quorum,
+    /// How nodes of a cluster keep in touch.
+    pub cluster: ClusterSettings,
     /// Listener name, host and port that clients are told.
     pub listeners: Vec<(String, String, u16)>,
     /// Used when the data folder is new; drawn when `None`.
@@ -76,6 +109,7 @@ impl Default for NodeSettings {
             broker: BrokerId(1),
             rack: None,
             quorum: Quorum::Own,
+            cluster: ClusterSettings::default(),
             listeners: Vec::new(),
             cluster_id: None,
             configs: BTreeMap::new(),

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
 use parking_lot::RwLock;
@@ -13,7 +14,7 @@ use riverlog_wire::{ErrorCode, TopicId};
 
 use crate::partition::Partition;
 
-/// A topic of which partitions are led here.
+/// A topic of which partitions are here.
 #[derive(Debug)]
 pub(crate) struct Topic {
     pub(crate) info: Arc<TopicInfo>,
@@ -49,9 +50,9 @@ impl TopicInfo {
 /// A partition as seen from this node.
 #[derive(Clone, Debug)]
 pub(crate) enum Slot {
-    /// Led here.
+    /// Led or followed here.
     Here(Arc<Partition>),
-    /// Another node leads.
+    /// Other nodes have it.
     Elsewhere,
     /// Its log can't be opened: why.
     Broken(String),
@@ -68,8 +69,10 @@ impl Topic {
     pub(crate) fn partition(&self, index: i32) -> Result<Arc<Partition>, ErrorCode> {
         let at = usize::try_from(index).map_err(|_| ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
         match self.partitions.read().get(at) {
-            Some(Slot::Here(partition)) => Ok(partition.clone()),
-            Some(Slot::Elsewhere) => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            Some(Slot::Here(partition)) if partition.leads.load(Ordering::Acquire) => {
+                Ok(partition.clone())
+            }
+            Some(Slot::Here(_) | Slot::Elsewhere) => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
             Some(Slot::Broken(_)) => Err(ErrorCode::KAFKA_STORAGE_ERROR),
             None => Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
         }
@@ -77,7 +80,14 @@ impl Topic {
 }
 
 impl Topic {
-    /// By number; `None` for those that aren't served here.
+    /// By number; `None` for those that aren't led here.
+    pub(crate) fn led(&self) -> Vec<Option<Arc<Partition>>> {
+        let led = |p: &Arc<Partition>| p.leads.load(Ordering::Acquire);
+        let slots = self.slots().into_iter();
+        slots.map(|slot| slot.filter(led)).collect()
+    }
+
+    /// By number; `None` for those of which no copy is here.
     pub(crate) fn slots(&self) -> Vec<Option<Arc<Partition>>> {
         let slots = self.partitions.read();
         let here = slots.iter().map(|slot| match slot {
@@ -101,7 +111,7 @@ impl Topic {
         slots.iter().any(|slot| matches!(slot, Slot::Broken(_)))
     }
 
-    /// The partitions led here, in order.
+    /// The partitions led or followed here, in order.
     pub(crate) fn here(&self) -> Vec<Arc<Partition>> {
         self.slots().into_iter().flatten().collect()
     }
@@ -165,9 +175,14 @@ impl Tables {
         topic.partition(partition)
     }
 
+    /// Led or followed here.
     pub(crate) fn by_key(&self, key: LogKey) -> Option<Arc<Partition>> {
         let maps = self.maps.read();
-        maps.topics.get(&key.topic)?.partition(key.partition.0).ok()
+        let slots = maps.topics.get(&key.topic)?.partitions.read();
+        match slots.get(usize::try_from(key.partition.0).ok()?)? {
+            Slot::Here(partition) => Some(partition.clone()),
+            Slot::Elsewhere | Slot::Broken(_) => None,
+        }
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<Arc<Topic>> {

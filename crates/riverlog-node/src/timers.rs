@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use riverlog_wire::BrokerId;
 
 use crate::fetch::Waiting;
 use crate::partition::Partition;
@@ -33,6 +34,18 @@ pub(crate) enum Timer {
     Cleaner,
     /// The bound on the cleaner's bytes a second lets it go on.
     CleanOn,
+    /// The controller is to hear that this node lives.
+    Heartbeat,
+    /// The same once, out of turn.
+    BeatSoon,
+    /// A leader is to be asked again.
+    Ask(BrokerId),
+    /// A follower has waited long enough for something new.
+    PeerWait(BrokerId),
+    /// A look at who lags.
+    InSync,
+    /// In-sync sets that were refused.
+    InSyncAgain,
     /// Commands that were forwarded to the controller.
     Forwards,
     /// Trying again what a full disk refused.

@@ -4,6 +4,7 @@ mod decide;
 mod features;
 mod image;
 mod record;
+mod sessions;
 
 #[cfg(test)]
 mod tests;
@@ -11,11 +12,12 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, TopicId};
+use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, TopicId};
 
 pub use decide::{check_topic_name, decide};
 pub use features::{Feature, SUPPORTED};
 pub use image::MetadataImage;
+pub use sessions::Sessions;
 
 /// A tenant; every key of metadata carries one. The only one so far is [`Tenant::DEFAULT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -56,6 +58,9 @@ pub struct PartitionImage {
     pub leader_epoch: LeaderEpoch,
     /// Grows with each change.
     pub partition_epoch: i32,
+    /// Replicas outside the ISR that have everything that was acknowledged: they left it when fewer than min ISR stayed, and
+    /// the high watermark has rested since (KIP-966). In order of id.
+    pub elr: Vec<BrokerId>,
 }
 
 /// One node.
@@ -71,6 +76,12 @@ pub struct BrokerImage {
     pub rack: Option<String>,
     /// Not to be given leaderships.
     pub fenced: bool,
+    /// About to stop: leads nothing and joins no ISR any more.
+    pub stopping: bool,
+    /// Drawn at each start, so that a registration that comes twice is one; 0: not said.
+    pub incarnation: u128,
+    /// The data folder's own id; another one has none of what the node had. 0: not said.
+    pub disk: u128,
 }
 
 /// A change of metadata, as stored (`docs/format/metadata.md`: kind, version, fields with tags, so that a later release can add to it).
@@ -206,6 +217,55 @@ pub enum AdminCommand {
         /// Who.
         broker: BrokerId,
     },
+    /// A node of a cluster says that it lives.
+    Heartbeat {
+        /// Who.
+        broker: BrokerId,
+        /// Its broker epoch; another one is answered STALE_BROKER_EPOCH.
+        epoch: i64,
+        /// How much of the metadata it has applied. It stays fenced until that includes its registration.
+        position: Offset,
+        /// It wants to stop: its leaderships are to go elsewhere first.
+        stopping: bool,
+    },
+    /// A node hasn't said for too long that it lives.
+    Fence {
+        /// Who.
+        broker: BrokerId,
+        /// The registration that is meant.
+        epoch: i64,
+    },
+    /// Leaders ask for other in-sync sets.
+    AlterPartitions {
+        /// The leader of all of them.
+        broker: BrokerId,
+        /// Its broker epoch.
+        epoch: i64,
+        /// Each has its own result.
+        changes: Vec<IsrChange>,
+    },
+    /// ElectLeaders.
+    ElectLeaders {
+        /// Topic name and partition.
+        partitions: Vec<(String, i32)>,
+        /// Anyone who is up, also without all that was acknowledged. Otherwise the first assigned replica.
+        unclean: bool,
+    },
+}
+
+/// The in-sync set that a leader asks for, and what it knew when it decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IsrChange {
+    /// Topic.
+    pub topic: TopicId,
+    /// Partition.
+    pub index: i32,
+    /// Its leadership.
+    pub leader_epoch: LeaderEpoch,
+    /// The state of the partition that it changes.
+    pub partition_epoch: i32,
+    /// The new set, the leader included, with the broker epoch under which each has caught up.
+    pub isr: Vec<(BrokerId, i64)>,
 }
 
 /// Topic name, new total, assignments of the new partitions when given.
@@ -286,6 +346,16 @@ pub enum AdminAnswer {
     Registered {
         /// Broker epoch.
         epoch: i64,
+    },
+    /// Heartbeat.
+    Heartbeat {
+        /// It is fenced still.
+        fenced: bool,
+        /// It leads nothing any more, and nobody counts on it.
+        may_stop: bool,
+        /// How much of the metadata the controller has applied: whoever has as much knows all that was ever committed
+        /// before it asked.
+        position: Offset,
     },
     /// AllocateProducerIds: the first.
     ProducerIds {

@@ -26,6 +26,13 @@ mod kind {
 /// The newest version of every kind so far.
 const VERSION: u32 = 0;
 
+mod tag {
+    pub(super) const INCARNATION: u32 = 0;
+    pub(super) const DISK: u32 = 1;
+    pub(super) const STOPPING: u32 = 2;
+    pub(super) const ELR: u32 = 0;
+}
+
 /// Kafka's numbers of config resources.
 mod resource {
     pub(super) const TOPIC: i8 = 2;
@@ -48,7 +55,7 @@ impl MetadataRecord {
         w.unsigned_varint(self.kind());
         w.unsigned_varint(VERSION);
         self.write_body(&mut w);
-        w.empty_tagged_fields();
+        self.write_tags(&mut w);
         let written = w.finish();
         assert!(
             written.is_ok(),
@@ -68,6 +75,31 @@ impl MetadataRecord {
             MetadataRecord::Config { .. } => kind::CONFIG,
             MetadataRecord::Feature { .. } => kind::FEATURE,
             MetadataRecord::ProducerIds { .. } => kind::PRODUCER_IDS,
+        }
+    }
+
+    /// Left out where they say nothing, so that a node alone writes what it always wrote.
+    fn write_tags(&self, w: &mut Writer<'_, Vec<u8>>) {
+        match self {
+            MetadataRecord::Broker(broker) => {
+                let ids = [
+                    (tag::INCARNATION, broker.incarnation),
+                    (tag::DISK, broker.disk),
+                ];
+                let said = ids.iter().filter(|(_, id)| *id != 0);
+                w.tagged_fields_len(said.clone().count() + usize::from(broker.stopping));
+                for (tag, id) in said {
+                    w.tagged_field(*tag, |w| w.raw(&id.to_be_bytes()));
+                }
+                if broker.stopping {
+                    w.tagged_field(tag::STOPPING, |w| w.bool(true));
+                }
+            }
+            MetadataRecord::Partition { partition, .. } if !partition.elr.is_empty() => {
+                w.tagged_fields_len(1);
+                w.tagged_field(tag::ELR, |w| write_brokers(w, &partition.elr));
+            }
+            _ => w.empty_tagged_fields(),
         }
     }
 
@@ -164,8 +196,8 @@ impl MetadataRecord {
                 "it is of kind {kind} in version {version}, this release reads versions up to {VERSION}"
             )));
         }
-        let record = read_body(kind, &mut r)?;
-        r.skip_tagged_fields()?;
+        let mut record = read_body(kind, &mut r)?;
+        read_tags(&mut record, &mut r)?;
         if r.remaining() > 0 {
             return Err(unreadable(format!(
                 "it has {} bytes too many",
@@ -174,6 +206,39 @@ impl MetadataRecord {
         }
         Ok(Some(record))
     }
+}
+
+fn read_tags(record: &mut MetadataRecord, r: &mut Reader<'_>) -> Result<(), MetadataError> {
+    match record {
+        MetadataRecord::Broker(broker) => r.tagged_fields(|tag, r| {
+            match tag {
+                tag::INCARNATION => broker.incarnation = read_u128(r)?,
+                tag::DISK => broker.disk = read_u128(r)?,
+                tag::STOPPING => broker.stopping = r.bool()?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?,
+        MetadataRecord::Partition { partition, .. } => {
+            let mut elr = None;
+            r.tagged_fields(|tag, r| {
+                if tag == tag::ELR {
+                    let len = r.compact_array_len(4)?;
+                    elr = Some(r.elements(len, Reader::i32)?);
+                }
+                Ok(tag == tag::ELR)
+            })?;
+            for id in elr.unwrap_or_default() {
+                partition.elr.push(BrokerId(not_negative(id, "broker id")?));
+            }
+        }
+        _ => r.skip_tagged_fields()?,
+    }
+    Ok(())
+}
+
+fn read_u128(r: &mut Reader<'_>) -> Result<u128, DecodeError> {
+    Ok(u128::from_be_bytes(r.uuid()?.0))
 }
 
 fn read_body(kind: u32, r: &mut Reader<'_>) -> Result<MetadataRecord, MetadataError> {
@@ -203,6 +268,9 @@ fn read_body(kind: u32, r: &mut Reader<'_>) -> Result<MetadataRecord, MetadataEr
                 listeners,
                 rack,
                 fenced,
+                stopping: false,
+                incarnation: 0,
+                disk: 0,
             })
         }
         kind::BROKER_REMOVED => MetadataRecord::BrokerRemoved(read_broker(r)?),
@@ -221,6 +289,7 @@ fn read_body(kind: u32, r: &mut Reader<'_>) -> Result<MetadataRecord, MetadataEr
                 leader: read_broker_or_none(r)?,
                 leader_epoch: LeaderEpoch(not_negative(r.i32()?, "leader epoch")?),
                 partition_epoch: not_negative(r.i32()?, "partition epoch")?,
+                elr: Vec::new(),
             },
         },
         kind::CONFIG => MetadataRecord::Config {

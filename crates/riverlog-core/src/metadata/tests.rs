@@ -4,6 +4,7 @@ mod cluster;
 mod configs;
 mod random;
 mod record;
+mod replicas;
 mod topics;
 
 use std::collections::BTreeMap;
@@ -98,6 +99,9 @@ fn broker(id: i32) -> BrokerImage {
         listeners: vec![("PLAINTEXT".to_owned(), "localhost".to_owned(), 9092)],
         rack: None,
         fenced: false,
+        stopping: false,
+        incarnation: 0,
+        disk: 0,
     }
 }
 
@@ -142,7 +146,11 @@ fn show_partition(p: &PartitionImage) -> String {
         (0, 0) => String::new(),
         (l, p) => format!(" epochs {l}/{p}"),
     };
-    format!("({}{isr} led by {leader}{epochs})", ids(&p.replicas))
+    let elr = match p.elr.is_empty() {
+        true => String::new(),
+        false => format!(" elr {}", ids(&p.elr)),
+    };
+    format!("({}{isr}{elr} led by {leader}{epochs})", ids(&p.replicas))
 }
 
 fn show_record(record: &MetadataRecord) -> String {

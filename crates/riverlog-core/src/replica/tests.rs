@@ -491,3 +491,66 @@ fn no_small_history_moves_the_watermark_back_or_past_an_in_sync_copy() {
         seen.len()
     );
 }
+
+fn trio(isr: &[BrokerId]) -> (Leader, impl Fn(u64) -> Now) {
+    let at = |seconds| Now {
+        mono: Duration::from_secs(seconds),
+        wall_ms: 0,
+    };
+    let mut leader = Leader::new(LeaderEpoch(5), at_both(10), Offset(4), true);
+    leader.set_min_isr(1);
+    leader.set_replicas(OWN, &[OWN, BrokerId(2), BrokerId(3)], isr, at(0));
+    (leader, at)
+}
+
+fn at_both(offset: i64) -> Position {
+    at(offset, offset)
+}
+
+#[test]
+fn who_joins_has_all_that_was_there_when_the_epoch_began_and_speaks_in_this_life() {
+    let (mut leader, at) = trio(&[OWN, BrokerId(2)]);
+    let epoch_of = |id: BrokerId| Some(100 + i64::from(id.0));
+    let report = |leader: &mut Leader, epoch, to| {
+        let position = at_both(to);
+        leader.on_follower_fetch(BrokerId(3), epoch, LeaderEpoch(5), position, at(1))
+    };
+    // The high watermark is known to be 4 only because nobody has spoken yet: what lies above may have been acknowledged.
+    report(&mut leader, 103, 5).unwrap();
+    assert_eq!(
+        leader.propose_isr((OWN, 101), MAX_LAG, at(1), epoch_of),
+        None
+    );
+    // An earlier life counts for nothing.
+    report(&mut leader, 99, 10).unwrap();
+    assert_eq!(
+        leader.propose_isr((OWN, 101), MAX_LAG, at(1), epoch_of),
+        None
+    );
+    report(&mut leader, 103, 10).unwrap();
+    let asked = leader.propose_isr((OWN, 101), MAX_LAG, at(1), epoch_of);
+    let want = vec![(OWN, 101), (BrokerId(2), 102), (BrokerId(3), 103)];
+    assert_eq!(asked, Some(want));
+}
+
+#[test]
+fn who_is_asked_for_counts_until_another_change_outdates_the_ask() {
+    let (mut leader, at) = trio(&[OWN]);
+    let epoch_of = |id: BrokerId| Some(100 + i64::from(id.0));
+    leader.on_own_position(at_both(10));
+    let position = at_both(10);
+    let spoke = leader.on_follower_fetch(BrokerId(3), 103, LeaderEpoch(5), position, at(1));
+    spoke.unwrap();
+    let asked = leader.propose_isr((OWN, 101), MAX_LAG, at(1), epoch_of);
+    assert_eq!(asked, Some(vec![(OWN, 101), (BrokerId(3), 103)]));
+    // It may be in already, for all that is known here.
+    assert_eq!(leader.on_own_position(at_both(20)), None);
+    assert_eq!(leader.isr_len(), 1);
+    // It says nothing more: a change without it, after which it doesn't count.
+    let asked = leader.propose_isr((OWN, 101), MAX_LAG, at(60), epoch_of);
+    assert_eq!(asked, Some(vec![(OWN, 101)]));
+    assert_eq!(leader.on_own_position(at_both(21)), None);
+    let replicas = [OWN, BrokerId(2), BrokerId(3)];
+    let moved = leader.set_replicas(OWN, &replicas, &[OWN], at(61));
+    assert_eq!(moved, Some(Offset(21)));
+}

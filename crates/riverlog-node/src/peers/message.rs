@@ -1,9 +1,15 @@
 //! Peer messages as bytes: `docs/protocol/peer.md`.
 
 use bytes::Bytes;
-use riverlog_core::metadata::{AdminAnswer, AdminCommand, AdminResult, BrokerImage, NewTopic};
+use riverlog_core::metadata::{
+    AdminAnswer, AdminCommand, AdminResult, BrokerImage, IsrChange, NewTopic,
+};
+use riverlog_core::replica::FollowerAnswer;
+use riverlog_log::LogKey;
 use riverlog_wire::primitives::{DecodeError, Reader, Writer};
-use riverlog_wire::{BrokerId, ErrorCode};
+use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, PartitionIndex};
+
+use crate::replication::{PeerAsk, PeerPart};
 
 #[cfg(test)]
 mod tests;
@@ -14,12 +20,17 @@ const VERSION: u32 = 1;
 mod kind {
     pub(super) const FORWARD: u32 = 1;
     pub(super) const FORWARDED: u32 = 2;
+    pub(super) const ASK: u32 = 3;
+    pub(super) const RECORDS: u32 = 4;
+    pub(super) const REPORT: u32 = 5;
 }
 
 mod command {
     pub(super) const REGISTER: u32 = 1;
     pub(super) const PRODUCER_IDS: u32 = 2;
     pub(super) const CREATE_TOPICS: u32 = 3;
+    pub(super) const HEARTBEAT: u32 = 4;
+    pub(super) const ALTER_PARTITIONS: u32 = 5;
 }
 
 mod answer {
@@ -27,6 +38,14 @@ mod answer {
     pub(super) const RESULTS: u32 = 1;
     pub(super) const REGISTERED: u32 = 2;
     pub(super) const PRODUCER_IDS: u32 = 3;
+    pub(super) const HEARTBEAT: u32 = 4;
+}
+
+mod outcome {
+    pub(super) const FAILED: u8 = 0;
+    pub(super) const MATCHES: u8 = 1;
+    pub(super) const DIVERGING: u8 = 2;
+    pub(super) const OUT_OF_RANGE: u8 = 3;
 }
 
 /// What one node says to another.
@@ -38,6 +57,19 @@ pub(crate) enum Message {
     Forwarded {
         number: i64,
         answer: Result<AdminAnswer, ErrorCode>,
+    },
+    /// A follower asks its leader for what is new, in all that it follows there.
+    Ask {
+        number: i64,
+        broker_epoch: i64,
+        asks: Vec<PeerAsk>,
+    },
+    /// The leader's answer, for those partitions that have one.
+    Records { number: i64, parts: Vec<PeerPart> },
+    /// A follower says how far it is, and asks for nothing.
+    Report {
+        broker_epoch: i64,
+        asks: Vec<PeerAsk>,
     },
 }
 
@@ -64,6 +96,8 @@ impl Message {
             AdminCommand::Register { .. }
                 | AdminCommand::AllocateProducerIds { .. }
                 | AdminCommand::CreateTopics { .. }
+                | AdminCommand::Heartbeat { .. }
+                | AdminCommand::AlterPartitions { .. }
         )
     }
 
@@ -82,6 +116,29 @@ impl Message {
                 w.unsigned_varint(kind::FORWARDED);
                 w.i64(*number);
                 write_answer(&mut w, answer);
+            }
+            Message::Ask {
+                number,
+                broker_epoch,
+                asks,
+            } => {
+                w.unsigned_varint(kind::ASK);
+                w.i64(*number);
+                w.i64(*broker_epoch);
+                write_asks(&mut w, asks);
+            }
+            Message::Records { number, parts } => {
+                w.unsigned_varint(kind::RECORDS);
+                w.i64(*number);
+                w.compact_array_len(parts.len());
+                for part in parts {
+                    write_part(&mut w, part);
+                }
+            }
+            Message::Report { broker_epoch, asks } => {
+                w.unsigned_varint(kind::REPORT);
+                w.i64(*broker_epoch);
+                write_asks(&mut w, asks);
             }
         }
         w.empty_tagged_fields();
@@ -103,6 +160,26 @@ impl Message {
             kind::FORWARDED => Message::Forwarded {
                 number: r.i64()?,
                 answer: read_answer(&mut r)?,
+            },
+            kind::ASK => Message::Ask {
+                number: r.i64()?,
+                broker_epoch: r.i64()?,
+                asks: read_asks(&mut r)?,
+            },
+            kind::RECORDS => Message::Records {
+                number: r.i64()?,
+                parts: {
+                    let len = r.compact_array_len(22)?;
+                    let mut parts = Vec::new();
+                    for _ in 0..len {
+                        parts.push(read_part(&mut r)?);
+                    }
+                    parts
+                },
+            },
+            kind::REPORT => Message::Report {
+                broker_epoch: r.i64()?,
+                asks: read_asks(&mut r)?,
             },
             value => return Err(unknown("kind", value)),
         };
@@ -140,6 +217,31 @@ fn write_command(w: &mut Out<'_>, command: &AdminCommand) -> Option<()> {
                 write_topic(w, topic);
             }
         }
+        AdminCommand::Heartbeat {
+            broker,
+            epoch,
+            position,
+            stopping,
+        } => {
+            w.unsigned_varint(command::HEARTBEAT);
+            w.i32(broker.0);
+            w.i64(*epoch);
+            w.i64(position.0);
+            w.bool(*stopping);
+        }
+        AdminCommand::AlterPartitions {
+            broker,
+            epoch,
+            changes,
+        } => {
+            w.unsigned_varint(command::ALTER_PARTITIONS);
+            w.i32(broker.0);
+            w.i64(*epoch);
+            w.compact_array_len(changes.len());
+            for change in changes {
+                write_change(w, change);
+            }
+        }
         _ => return None,
     }
     Some(())
@@ -159,12 +261,150 @@ fn read_command(r: &mut Reader<'_>) -> Result<AdminCommand, MessageError> {
                 r.elements(len, read_topic)?
             },
         },
+        command::HEARTBEAT => AdminCommand::Heartbeat {
+            broker: BrokerId(r.i32()?),
+            epoch: r.i64()?,
+            position: Offset(r.i64()?),
+            stopping: r.bool()?,
+        },
+        command::ALTER_PARTITIONS => AdminCommand::AlterPartitions {
+            broker: BrokerId(r.i32()?),
+            epoch: r.i64()?,
+            changes: {
+                let len = r.compact_array_len(29)?;
+                r.elements(len, read_change)?
+            },
+        },
         value => return Err(unknown("command", value)),
+    })
+}
+
+fn write_change(w: &mut Out<'_>, change: &IsrChange) {
+    w.uuid(change.topic);
+    w.i32(change.index);
+    w.i32(change.leader_epoch.0);
+    w.i32(change.partition_epoch);
+    w.compact_array_len(change.isr.len());
+    for (broker, epoch) in &change.isr {
+        w.i32(broker.0);
+        w.i64(*epoch);
+    }
+}
+
+fn read_change(r: &mut Reader<'_>) -> Result<IsrChange, DecodeError> {
+    Ok(IsrChange {
+        topic: r.uuid()?,
+        index: r.i32()?,
+        leader_epoch: LeaderEpoch(r.i32()?),
+        partition_epoch: r.i32()?,
+        isr: {
+            let len = r.compact_array_len(12)?;
+            r.elements(len, |r| Ok((BrokerId(r.i32()?), r.i64()?)))?
+        },
+    })
+}
+
+fn write_key(w: &mut Out<'_>, key: LogKey) {
+    w.uuid(key.topic);
+    w.i32(key.partition.0);
+}
+
+fn read_key(r: &mut Reader<'_>) -> Result<LogKey, DecodeError> {
+    Ok(LogKey {
+        topic: r.uuid()?,
+        partition: PartitionIndex(r.i32()?),
+    })
+}
+
+fn write_asks(w: &mut Out<'_>, asks: &[PeerAsk]) {
+    w.compact_array_len(asks.len());
+    for ask in asks {
+        write_key(w, ask.key);
+        w.i32(ask.epoch.0);
+        w.i64(ask.from.0);
+        w.i32(ask.last_epoch.0);
+        w.i64(ask.written.0);
+        w.i64(ask.synced.0);
+    }
+}
+
+fn read_asks(r: &mut Reader<'_>) -> Result<Vec<PeerAsk>, DecodeError> {
+    let len = r.compact_array_len(52)?;
+    r.elements(len, |r| {
+        Ok(PeerAsk {
+            key: read_key(r)?,
+            epoch: LeaderEpoch(r.i32()?),
+            from: Offset(r.i64()?),
+            last_epoch: LeaderEpoch(r.i32()?),
+            written: Offset(r.i64()?),
+            synced: Offset(r.i64()?),
+        })
+    })
+}
+
+fn write_part(w: &mut Out<'_>, part: &PeerPart) {
+    write_key(w, part.key);
+    match &part.answer {
+        Err(error) => {
+            w.u8(outcome::FAILED);
+            w.i16(error.0);
+        }
+        Ok(FollowerAnswer::Matches {
+            high_watermark,
+            log_start,
+        }) => {
+            w.u8(outcome::MATCHES);
+            w.i64(high_watermark.0);
+            w.i64(log_start.0);
+            w.compact_bytes(&part.records);
+        }
+        Ok(FollowerAnswer::Diverging { epoch, end }) => {
+            w.u8(outcome::DIVERGING);
+            w.i32(epoch.0);
+            w.i64(end.0);
+        }
+        Ok(FollowerAnswer::OutOfRange { log_start, log_end }) => {
+            w.u8(outcome::OUT_OF_RANGE);
+            w.i64(log_start.0);
+            w.i64(log_end.0);
+        }
+    }
+}
+
+fn read_part(r: &mut Reader<'_>) -> Result<PeerPart, MessageError> {
+    let key = read_key(r)?;
+    let mut records = Bytes::new();
+    let answer = match r.u8()? {
+        outcome::FAILED => Err(ErrorCode(r.i16()?)),
+        outcome::MATCHES => {
+            let matches = FollowerAnswer::Matches {
+                high_watermark: Offset(r.i64()?),
+                log_start: Offset(r.i64()?),
+            };
+            records = r.compact_shared_bytes()?;
+            Ok(matches)
+        }
+        outcome::DIVERGING => Ok(FollowerAnswer::Diverging {
+            epoch: LeaderEpoch(r.i32()?),
+            end: Offset(r.i64()?),
+        }),
+        outcome::OUT_OF_RANGE => Ok(FollowerAnswer::OutOfRange {
+            log_start: Offset(r.i64()?),
+            log_end: Offset(r.i64()?),
+        }),
+        value => return Err(unknown("outcome", u32::from(value))),
+    };
+    Ok(PeerPart {
+        key,
+        answer,
+        records,
     })
 }
 
 fn write_broker(w: &mut Out<'_>, broker: &BrokerImage) {
     w.i32(broker.id.0);
+    w.raw(&broker.incarnation.to_be_bytes());
+    w.raw(&broker.disk.to_be_bytes());
     w.compact_nullable_string(broker.rack.as_deref());
     w.compact_array_len(broker.listeners.len());
     for (name, host, port) in &broker.listeners {
@@ -176,6 +416,8 @@ fn write_broker(w: &mut Out<'_>, broker: &BrokerImage) {
 
 fn read_broker(r: &mut Reader<'_>) -> Result<BrokerImage, DecodeError> {
     let id = BrokerId(r.i32()?);
+    let incarnation = u128::from_be_bytes(r.uuid()?.0);
+    let disk = u128::from_be_bytes(r.uuid()?.0);
     let rack = r.compact_nullable_string()?.map(str::to_owned);
     let len = r.compact_array_len(4)?;
     let listeners = r.elements(len, |r| {
@@ -187,7 +429,11 @@ fn read_broker(r: &mut Reader<'_>) -> Result<BrokerImage, DecodeError> {
         epoch: 0,
         listeners,
         rack,
-        fenced: false,
+        // Whoever comes from elsewhere is let in by a heartbeat.
+        fenced: true,
+        stopping: false,
+        incarnation,
+        disk,
     })
 }
 
@@ -260,6 +506,16 @@ fn write_answer(w: &mut Out<'_>, answer: &Result<AdminAnswer, ErrorCode>) {
             w.unsigned_varint(answer::REGISTERED);
             w.i64(*epoch);
         }
+        Ok(AdminAnswer::Heartbeat {
+            fenced,
+            may_stop,
+            position,
+        }) => {
+            w.unsigned_varint(answer::HEARTBEAT);
+            w.bool(*fenced);
+            w.bool(*may_stop);
+            w.i64(position.0);
+        }
         Ok(AdminAnswer::ProducerIds { first, count }) => {
             w.unsigned_varint(answer::PRODUCER_IDS);
             w.i64(*first);
@@ -290,6 +546,11 @@ fn read_answer(r: &mut Reader<'_>) -> Result<Result<AdminAnswer, ErrorCode>, Mes
         answer::PRODUCER_IDS => Ok(AdminAnswer::ProducerIds {
             first: r.i64()?,
             count: r.i64()?,
+        }),
+        answer::HEARTBEAT => Ok(AdminAnswer::Heartbeat {
+            fenced: r.bool()?,
+            may_stop: r.bool()?,
+            position: Offset(r.i64()?),
         }),
         value => return Err(unknown("answer", value)),
     })

@@ -6,6 +6,8 @@
 mod forward;
 mod message;
 
+pub(crate) use message::Message;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -17,8 +19,6 @@ use riverlog_wire::BrokerId;
 use crate::controller::AdminReply;
 use crate::node::Node;
 use crate::quorum::Quorum;
-
-use message::Message;
 
 /// Messages that wait for the host to take them; beyond, new ones are dropped as a network would drop them.
 const OUTBOX: usize = 10_000;
@@ -54,6 +54,7 @@ impl Node {
     /// What this node says to others, in order. [`crate::Host::outbox_ready`] says when there is something. Empty with
     /// [`Quorum::Own`].
     pub fn take_outbox(&self) -> Vec<PeerMessage> {
+        self.tell_leaders();
         std::mem::take(&mut *self.peers.outbox.lock())
     }
 
@@ -70,11 +71,18 @@ impl Node {
             Ok(Message::Forwarded { number, answer }) => {
                 self.forward_answered(number, answer, now);
             }
-            Err(_) => {
-                self.metrics
-                    .peer_messages_refused
-                    .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Ok(Message::Ask {
+                number,
+                broker_epoch,
+                asks,
+            }) => self.asked_by_follower(from, number, broker_epoch, asks, now),
+            Ok(Message::Report { broker_epoch, asks }) => {
+                self.told_by_follower(from, broker_epoch, &asks, now);
             }
+            Ok(Message::Records { number, parts }) => {
+                self.answered_by_leader(from, number, parts, now);
+            }
+            Err(_) => self.peer_message_refused(),
         }
     }
 

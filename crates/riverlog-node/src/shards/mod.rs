@@ -22,6 +22,7 @@ use riverlog_wire::{ErrorCode, Offset, ProducerId, TopicId};
 use crate::controller::AdminReply;
 use crate::node::Node;
 use crate::partition::Partition;
+use crate::quorum::Quorum;
 use crate::timers::Timer;
 
 pub(crate) use load::{LoadDone, LoadJob, Replayed, replay};
@@ -143,6 +144,9 @@ impl Node {
         };
         match shards.of(name) {
             Some(shard) => self.shard_command(shard, command, shape, now, reply),
+            None if self.settings.quorum == Quorum::Shared => {
+                reply.send(C::refuse(shape, ErrorCode::NOT_COORDINATOR));
+            }
             None => reply.send(C::refuse(shape, ErrorCode::COORDINATOR_NOT_AVAILABLE)),
         }
     }
@@ -162,7 +166,10 @@ impl Node {
         let topic = NewTopic {
             name: C::TOPIC.to_owned(),
             partitions: C::partitions(self),
-            replication_factor: 1,
+            replication_factor: match self.settings.quorum {
+                Quorum::Own => 1,
+                Quorum::Shared => -1,
+            },
             configs: configs
                 .iter()
                 .map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned())))
@@ -188,16 +195,27 @@ impl Node {
     ) {
         // Those that are open stay as they are when a log could only be opened later.
         let before = C::shards(self).load_full().filter(|s| s.topic == topic);
-        let open = |at: usize| before.as_ref()?.shards.get(at)?.clone();
+        let of_before = |at: usize| before.as_ref()?.shards.get(at)?.clone();
+        let mut closed = Vec::new();
         let each = partitions.into_iter().enumerate();
         let shards = Shards {
             topic,
             shards: each
-                .map(|(at, partition)| open(at).or(partition.map(Shard::<C>::new)))
+                .map(|(at, partition)| match (of_before(at), partition) {
+                    (Some(open), Some(_)) => Some(open),
+                    (open, None) => {
+                        closed.extend(open);
+                        None
+                    }
+                    (None, Some(partition)) => Some(Shard::<C>::new(partition)),
+                })
                 .collect(),
         };
         let shards = Arc::new(shards);
         C::shards(self).store(Some(shards.clone()));
+        for shard in closed {
+            self.drop_shard(&shard, false, now);
+        }
         for shard in shards.open() {
             // A shard without records needs no job, and is ready when the first command comes.
             let empty = {

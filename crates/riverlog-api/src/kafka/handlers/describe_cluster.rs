@@ -51,7 +51,7 @@ pub(super) fn handle(context: &Context<'_>, request: DescribeClusterRequest, res
     });
     responder.send(&DescribeClusterResponse {
         cluster_id: image.cluster_id.clone(),
-        controller_id: door.node.settings().broker.0,
+        controller_id: door.node.controller_id().map_or(-1, |b| b.0),
         brokers: brokers.collect(),
         cluster_authorized_operations: operations::on_cluster(
             request.include_cluster_authorized_operations,

@@ -45,17 +45,22 @@ pub(super) fn handle(context: &Context<'_>, request: FindCoordinatorRequest, res
 }
 
 fn find(context: &Context<'_>, key_type: i8, key: String) -> Coordinator {
-    let broker = context.door.node.settings().broker;
-    match (key_type, context.door.address_of(broker)) {
-        (GROUP | TRANSACTION, Some((host, port))) => Coordinator {
+    let (node, now) = (&context.door.node, context.now);
+    let broker = match key_type {
+        GROUP => node.group_coordinator(&key, now),
+        TRANSACTION => node.transaction_coordinator(&key, now),
+        _ => return failed(key, ErrorCode::INVALID_REQUEST),
+    };
+    let address = broker.and_then(|broker| Some((broker, context.door.address_of(broker)?)));
+    match address {
+        Some((broker, (host, port))) => Coordinator {
             key,
             node_id: broker.0,
             host,
             port: i32::from(port),
             ..Coordinator::default()
         },
-        (GROUP | TRANSACTION, _) => failed(key, ErrorCode::COORDINATOR_NOT_AVAILABLE),
-        _ => failed(key, ErrorCode::INVALID_REQUEST),
+        None => failed(key, ErrorCode::COORDINATOR_NOT_AVAILABLE),
     }
 }
 

@@ -253,7 +253,7 @@ fn frame(
     MetadataResponse {
         brokers: brokers.collect(),
         cluster_id: Some(image.cluster_id.clone()),
-        controller_id: door.node.settings().broker.0,
+        controller_id: door.node.controller_id().map_or(-1, |b| b.0),
         topics,
         cluster_authorized_operations: operations::on_cluster(show.cluster_operations),
         ..MetadataResponse::default()

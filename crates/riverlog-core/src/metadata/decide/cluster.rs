@@ -1,19 +1,34 @@
 //! Nodes, features, producer ids.
 
-use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch};
+use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
+use super::replicas::{Gone, for_each_partition, led_by, refused, with, without};
 use super::{Outcome, Refusal, answer, refuse, repeated};
 use crate::metadata::{
-    AdminAnswer, BrokerImage, MetadataImage, MetadataRecord, PartitionImage, SUPPORTED, TopicImage,
+    AdminAnswer, BrokerImage, ControllerSettings, MetadataImage, MetadataRecord, SUPPORTED,
 };
 
-/// A node (re)starts. A new broker epoch; what it leads gets a new leader epoch, so that what it may have lost in between
-/// can't be mistaken for what it wrote before.
+/// A node (re)starts: a new broker epoch, and what that means for its partitions.
+///
+/// - A node alone registers unfenced. What it leads gets a new leader epoch, so that what it may have lost in between can't be
+///   mistaken for what it wrote before.
+/// - A node of a cluster registers fenced, and a heartbeat lets it in. Until then it leads nothing, and it is in sync
+///   nowhere but where nobody else is: what it reported in an earlier life counts no more (KIP-903). With another disk than before it has
+///   forgotten what it had, and is in sync and eligible nowhere.
+/// - The same life registers once, however often it asks.
 pub(super) fn register(
     image: &MetadataImage,
+    settings: &ControllerSettings,
     broker: &BrokerImage,
     cluster_id: &str,
 ) -> (Vec<MetadataRecord>, AdminAnswer) {
+    let known = image.brokers.get(&broker.id);
+    if let Some(known) = known
+        && broker.incarnation != 0
+        && known.incarnation == broker.incarnation
+    {
+        return (Vec::new(), AdminAnswer::Registered { epoch: known.epoch });
+    }
     let mut records = Vec::new();
     if image.cluster_id.is_empty() {
         records.push(MetadataRecord::Cluster {
@@ -27,57 +42,49 @@ pub(super) fn register(
         }
     }
     // The position grows with every registration, also where the node was unregistered in between.
-    let before = image.brokers.get(&broker.id).map_or(-1, |b| b.epoch);
+    let before = known.map_or(-1, |b| b.epoch);
     let epoch = image.position.0.max(before.saturating_add(1));
-    records.push(MetadataRecord::Broker(BrokerImage {
+    let registered = BrokerImage {
         epoch,
         ..broker.clone()
-    }));
-    for_each_partition(image, &mut records, |partition| {
-        let leads = partition.leader == Some(broker.id);
-        let may_lead = partition.leader.is_none() && partition.isr.contains(&broker.id);
-        (!broker.fenced && (leads || may_lead)).then(|| led_by(partition, Some(broker.id)))
-    });
+    };
+    records.push(MetadataRecord::Broker(registered.clone()));
+    if broker.fenced {
+        // One that was unregistered was gone for good: nobody can say what it still has.
+        let forgot = known.is_none_or(|k| k.disk != 0 && k.disk != broker.disk);
+        let why = if forgot { Gone::Forgot } else { Gone::Away };
+        for_each_partition(image, settings, &mut records, |partition, min_isr| {
+            without(image, partition, min_isr, broker.id, why)
+        });
+    } else {
+        let after = image_with(image, registered);
+        for_each_partition(image, settings, &mut records, |partition, min_isr| {
+            match partition.leader == Some(broker.id) {
+                true => Some(led_by(partition, partition.leader)),
+                false => with(&after, partition, min_isr, broker.id),
+            }
+        });
+    }
     (records, AdminAnswer::Registered { epoch })
+}
+
+fn image_with(image: &MetadataImage, broker: BrokerImage) -> MetadataImage {
+    let mut after = image.clone();
+    after.brokers.insert(broker.id, broker);
+    after
 }
 
 /// A node is gone for good: it leads nothing any more and is in sync nowhere but where nobody else is.
 pub(super) fn unregister(
     image: &MetadataImage,
+    settings: &ControllerSettings,
     gone: BrokerId,
 ) -> (Vec<MetadataRecord>, AdminAnswer) {
     let mut records = Vec::new();
     let outcome: Outcome = if image.brokers.contains_key(&gone) {
         records.push(MetadataRecord::BrokerRemoved(gone));
-        for_each_partition(image, &mut records, |partition| {
-            let isr: Vec<BrokerId> = partition
-                .isr
-                .iter()
-                .copied()
-                .filter(|b| *b != gone)
-                .collect();
-            let leads = partition.leader == Some(gone);
-            if !leads && isr.len() == partition.isr.len() {
-                return None;
-            }
-            let up = |b: &&BrokerId| image.brokers.get(b).is_some_and(|b| !b.fenced);
-            let leader = match leads {
-                true => isr.iter().find(up).copied(),
-                false => partition.leader,
-            };
-            let mut changed = if leads {
-                led_by(partition, leader)
-            } else {
-                PartitionImage {
-                    partition_epoch: partition.partition_epoch.saturating_add(1),
-                    ..partition.clone()
-                }
-            };
-            // Its copy is the only one with all that was acknowledged: whoever brings the node back brings it back.
-            if !isr.is_empty() {
-                changed.isr = isr;
-            }
-            Some(changed)
+        for_each_partition(image, settings, &mut records, |partition, min_isr| {
+            without(image, partition, min_isr, gone, Gone::Away)
         });
         Ok(None)
     } else {
@@ -89,32 +96,74 @@ pub(super) fn unregister(
     answer(records, vec![outcome], false)
 }
 
-fn led_by(partition: &PartitionImage, leader: Option<BrokerId>) -> PartitionImage {
-    PartitionImage {
-        leader,
-        leader_epoch: LeaderEpoch(partition.leader_epoch.0.saturating_add(1)),
-        partition_epoch: partition.partition_epoch.saturating_add(1),
-        ..partition.clone()
+/// A node hasn't been heard of: it leads nothing until it is. All its partitions move at once.
+pub(super) fn fence(
+    image: &MetadataImage,
+    settings: &ControllerSettings,
+    broker: BrokerId,
+    epoch: i64,
+) -> (Vec<MetadataRecord>, AdminAnswer) {
+    let mut records = Vec::new();
+    let known = image.brokers.get(&broker);
+    if let Some(known) = known.filter(|b| b.epoch == epoch && !b.fenced) {
+        records.push(MetadataRecord::Broker(BrokerImage {
+            fenced: true,
+            ..known.clone()
+        }));
+        for_each_partition(image, settings, &mut records, |partition, min_isr| {
+            without(image, partition, min_isr, broker, Gone::Away)
+        });
     }
+    answer(records, vec![Ok(None)], false)
 }
 
-fn for_each_partition(
+/// A node lives. It is let in once it knows of its registration; one that wants to stop gives its leaderships away first.
+pub(super) fn heartbeat(
     image: &MetadataImage,
-    records: &mut Vec<MetadataRecord>,
-    change: impl Fn(&PartitionImage) -> Option<PartitionImage>,
-) {
-    for topic in image.topics.values() {
-        let TopicImage { id, partitions, .. } = topic.as_ref();
-        for (index, partition) in (0..).zip(partitions) {
-            if let Some(partition) = change(partition) {
-                records.push(MetadataRecord::Partition {
-                    topic: *id,
-                    index,
-                    partition,
-                });
-            }
-        }
+    settings: &ControllerSettings,
+    broker: BrokerId,
+    epoch: i64,
+    position: Offset,
+    stopping: bool,
+) -> (Vec<MetadataRecord>, AdminAnswer) {
+    let Some(known) = image.brokers.get(&broker).filter(|b| b.epoch == epoch) else {
+        let message =
+            format!("broker {broker} isn't registered under epoch {epoch}; register anew");
+        return (Vec::new(), refused(ErrorCode::STALE_BROKER_EPOCH, message));
+    };
+    let mut records = Vec::new();
+    let knows_of_itself = position.0 > epoch;
+    let mut fenced = known.fenced;
+    if stopping && !known.stopping {
+        records.push(MetadataRecord::Broker(BrokerImage {
+            stopping: true,
+            ..known.clone()
+        }));
+        for_each_partition(image, settings, &mut records, |partition, min_isr| {
+            // Where nobody else is, it goes on serving until it is down.
+            let stays = partition.leader == Some(broker);
+            let changed = without(image, partition, min_isr, broker, Gone::Away)?;
+            (!stays || changed.leader.is_some()).then_some(changed)
+        });
+    } else if known.fenced && knows_of_itself && !known.stopping && !stopping {
+        fenced = false;
+        let up = BrokerImage {
+            fenced: false,
+            ..known.clone()
+        };
+        records.push(MetadataRecord::Broker(up.clone()));
+        let after = image_with(image, up);
+        for_each_partition(image, settings, &mut records, |partition, min_isr| {
+            with(&after, partition, min_isr, broker)
+        });
     }
+    let answer = AdminAnswer::Heartbeat {
+        fenced,
+        // Whatever could go elsewhere has gone with the record that says so; the node waits until it has applied that.
+        may_stop: known.stopping,
+        position: image.position,
+    };
+    (records, answer)
 }
 
 /// A block of producer ids that no node had before; at least one.

@@ -11,6 +11,7 @@ mod configs;
 mod names;
 mod partitions;
 mod placement;
+mod replicas;
 mod topics;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,9 +35,9 @@ pub fn decide(
 ) -> (Vec<MetadataRecord>, AdminAnswer) {
     match command {
         AdminCommand::Register { broker, cluster_id } => {
-            cluster::register(image, broker, cluster_id)
+            cluster::register(image, settings, broker, cluster_id)
         }
-        AdminCommand::Unregister { broker } => cluster::unregister(image, *broker),
+        AdminCommand::Unregister { broker } => cluster::unregister(image, settings, *broker),
         AdminCommand::AllocateProducerIds { count } => {
             cluster::allocate_producer_ids(image, *count)
         }
@@ -57,7 +58,28 @@ pub fn decide(
             resources,
             replace,
             validate_only,
-        } => configs::alter(image, settings, resources, *replace, *validate_only),
+        } => {
+            let altered = configs::alter(image, settings, resources, *replace, *validate_only);
+            let (mut records, answer) = altered;
+            replicas::forget_eligible(image, &mut records);
+            (records, answer)
+        }
+        AdminCommand::Heartbeat {
+            broker,
+            epoch,
+            position,
+            stopping,
+        } => cluster::heartbeat(image, settings, *broker, *epoch, *position, *stopping),
+        AdminCommand::Fence { broker, epoch } => cluster::fence(image, settings, *broker, *epoch),
+        AdminCommand::AlterPartitions {
+            broker,
+            epoch,
+            changes,
+        } => replicas::alter(image, settings, *broker, *epoch, changes),
+        AdminCommand::ElectLeaders {
+            partitions,
+            unclean,
+        } => replicas::elect_leaders(image, settings, partitions, *unclean),
     }
 }
 

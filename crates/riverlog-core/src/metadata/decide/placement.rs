@@ -1,9 +1,10 @@
 //! Which brokers get the replicas of a partition.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, TopicId};
 
+use super::replicas::is_up;
 use super::{Refusal, refuse};
 use crate::metadata::{ControllerSettings, MetadataImage, PartitionImage};
 
@@ -21,6 +22,8 @@ pub(super) fn default_replication_factor(
 #[derive(Debug)]
 pub(super) struct Placement {
     brokers: Vec<BrokerId>,
+    /// Of each of them; all the same where some broker has none.
+    racks: Vec<usize>,
     active: Vec<BrokerId>,
     replicas: usize,
     start: usize,
@@ -37,8 +40,8 @@ impl Placement {
         let active: Vec<BrokerId> = image
             .brokers
             .values()
-            .filter(|b| !b.fenced)
             .map(|b| b.id)
+            .filter(|id| is_up(image, *id))
             .collect();
         let replicas = usize::try_from(replication_factor).unwrap_or(0);
         if replicas > registered.len() {
@@ -61,10 +64,12 @@ impl Placement {
         } else {
             registered
         };
+        let (brokers, racks) = by_racks(image, brokers);
         Ok(Placement {
             // Topics of one partition would all be led by the same broker if every topic began with the first one.
             start: usize::from(topic.0.last().copied().unwrap_or(0)) % brokers.len().max(1),
             brokers,
+            racks,
             active,
             replicas,
         })
@@ -76,14 +81,31 @@ impl Placement {
         let first = (self.start + index) % n;
         // Each time around, the followers shift by one, so that a broker's load falls on all others when it is gone.
         let shift = index / n;
-        let replicas: Vec<BrokerId> = (0..self.replicas)
-            .map(|r| match r {
-                0 => first,
-                _ => (first + 1 + (shift + r - 1) % (n - 1)) % n,
-            })
-            .filter_map(|at| self.brokers.get(at).copied())
-            .collect();
+        let order = (0..n).map(|r| match r {
+            0 => first,
+            _ => (first + 1 + (shift + r - 1) % (n - 1)) % n,
+        });
+        let replicas = self.spread(order.collect());
         self.of(replicas)
+    }
+
+    /// The first ones of an order, but one of each rack before a second one of any.
+    fn spread(&self, order: Vec<usize>) -> Vec<BrokerId> {
+        let mut left = order;
+        let mut chosen = Vec::with_capacity(self.replicas);
+        while chosen.len() < self.replicas && !left.is_empty() {
+            let mut taken = BTreeSet::new();
+            left.retain(|at| {
+                let rack = self.racks.get(*at).copied().unwrap_or(0);
+                let one_rack = self.racks.iter().all(|r| *r == 0);
+                let take = chosen.len() < self.replicas && (one_rack || taken.insert(rack));
+                if take {
+                    chosen.extend(self.brokers.get(*at).copied());
+                }
+                !take
+            });
+        }
+        chosen
     }
 
     fn of(&self, replicas: Vec<BrokerId>) -> PartitionImage {
@@ -100,6 +122,30 @@ impl Placement {
     }
 }
 
+/// Brokers in an order in which neighbours are in different racks, with the numbers of their racks. As they are where some
+/// have no rack, or all have the same.
+fn by_racks(image: &MetadataImage, brokers: Vec<BrokerId>) -> (Vec<BrokerId>, Vec<usize>) {
+    let rack = |b: &BrokerId| image.brokers.get(b).and_then(|b| b.rack.as_deref());
+    let mut racks: BTreeMap<&str, VecDeque<BrokerId>> = BTreeMap::new();
+    for broker in &brokers {
+        let Some(rack) = rack(broker) else {
+            let none = vec![0; brokers.len()];
+            return (brokers, none);
+        };
+        racks.entry(rack).or_default().push_back(*broker);
+    }
+    let (mut order, mut numbers) = (Vec::new(), Vec::new());
+    while order.len() < brokers.len() {
+        for (number, rack) in racks.values_mut().enumerate() {
+            if let Some(broker) = rack.pop_front() {
+                order.push(broker);
+                numbers.push(number);
+            }
+        }
+    }
+    (order, numbers)
+}
+
 fn new_partition(
     replicas: Vec<BrokerId>,
     isr: Vec<BrokerId>,
@@ -111,6 +157,7 @@ fn new_partition(
         leader,
         leader_epoch: LeaderEpoch(0),
         partition_epoch: 0,
+        elr: Vec::new(),
     }
 }
 
@@ -150,7 +197,7 @@ pub(super) fn assigned(
     let isr: Vec<BrokerId> = replicas
         .iter()
         .copied()
-        .filter(|id| image.brokers.get(id).is_some_and(|b| !b.fenced))
+        .filter(|id| is_up(image, *id))
         .collect();
     let Some(leader) = isr.first().copied() else {
         return bad(format!(

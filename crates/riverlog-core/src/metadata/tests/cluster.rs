@@ -57,8 +57,8 @@ fn an_unregistered_node_leads_nothing_any_more() {
             BROKER_ID_NOT_REGISTERED: no broker 9 is registered
             NONE
                 BrokerRemoved(BrokerId(1))
-                Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2 isr 2 led by 2 epochs 1/1)
-                Partition BwcHBwcHBwcHBwcHBwcHAQ 1 (2,1 isr 2 led by 2 epochs 0/1)
+                Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2 isr 2 elr 1 led by 2 epochs 1/1)
+                Partition BwcHBwcHBwcHBwcHBwcHAQ 1 (2,1 isr 2 elr 1 led by 2 epochs 0/1)
                 Partition BwcHBwcHBwcHBwcHBwcHAg 0 (1 led by - epochs 1/1)
             Registered { epoch: 18 }
                 Broker 1 epoch 18 fenced false

@@ -91,6 +91,7 @@ fn command() -> impl Strategy<Value = AdminCommand> {
             cluster_id: "c".to_owned(),
         }),
         1 => (0..6).prop_map(|id| AdminCommand::Unregister { broker: BrokerId(id) }),
+        1 => (vec((name(), -1..4), 0..3), any::<bool>()).prop_map(|(partitions, unclean)| AdminCommand::ElectLeaders { partitions, unclean }),
         6 => (vec(new_topic(), 0..4), any::<bool>()).prop_map(|(topics, validate_only)| AdminCommand::CreateTopics { topics, validate_only }),
         2 => vec(name().prop_map(TopicRef::Name), 0..3).prop_map(|topics| AdminCommand::DeleteTopics { topics }),
         2 => (vec((name(), -1..8, proptest::option::of(vec(broker_ids(), 0..3))), 0..3), any::<bool>())
@@ -111,7 +112,10 @@ fn asked(command: &AdminCommand) -> Option<usize> {
         AdminCommand::CreatePartitions { topics, .. } => Some(topics.len()),
         AdminCommand::AlterConfigs { resources, .. } => Some(resources.len()),
         AdminCommand::UpdateFeatures { features, .. } => Some(features.len()),
-        AdminCommand::Unregister { .. } => Some(1),
+        AdminCommand::Unregister { .. } | AdminCommand::Fence { .. } => Some(1),
+        AdminCommand::AlterPartitions { changes, .. } => Some(changes.len()),
+        AdminCommand::ElectLeaders { partitions, .. } => Some(partitions.len()),
+        AdminCommand::Heartbeat { .. } => None,
         AdminCommand::Register { .. } | AdminCommand::AllocateProducerIds { .. } => None,
     }
 }
@@ -142,7 +146,12 @@ fn assert_consistent(image: &MetadataImage) {
             topic.name
         );
         for p in &topic.partitions {
-            assert!(!p.replicas.is_empty() && !p.isr.is_empty());
+            assert!(!p.replicas.is_empty() && (!p.isr.is_empty() || p.leader.is_none()));
+            assert!(
+                p.elr
+                    .iter()
+                    .all(|b| p.replicas.contains(b) && !p.isr.contains(b))
+            );
             assert_eq!(p.replicas.len(), topic.partitions[0].replicas.len());
             assert!(p.isr.iter().all(|b| p.replicas.contains(b)));
             if let Some(leader) = p.leader {
@@ -198,6 +207,7 @@ proptest! {
                         prop_assert_eq!(r.error == ErrorCode::NONE, r.message.is_none());
                     }
                 }
+                AdminAnswer::Heartbeat { position, .. } => prop_assert_eq!(*position, before.position),
                 AdminAnswer::ProducerIds { first, count } => {
                     prop_assert!(*first >= handed_out && *count >= 0);
                     handed_out = first + count;
@@ -239,6 +249,7 @@ fn an_image_takes_any_record_in_any_order() {
         leader: Some(BrokerId(1)),
         leader_epoch: LeaderEpoch(0),
         partition_epoch: 0,
+        elr: Vec::new(),
     };
     let part = |topic, index| MetadataRecord::Partition {
         topic,

@@ -12,6 +12,7 @@ fn samples() -> Vec<MetadataRecord> {
         leader: None,
         leader_epoch: LeaderEpoch(5),
         partition_epoch: 6,
+        elr: Vec::new(),
     };
     let config = |resource, value: Option<&str>| MetadataRecord::Config {
         resource,
@@ -27,6 +28,20 @@ fn samples() -> Vec<MetadataRecord> {
             epoch: 9,
             ..broker(1)
         }),
+        MetadataRecord::Broker(BrokerImage {
+            incarnation: 7,
+            disk: u128::MAX,
+            stopping: true,
+            ..broker(1)
+        }),
+        MetadataRecord::Partition {
+            topic: id(1),
+            index: 1,
+            partition: PartitionImage {
+                elr: brokers(&[1, 300]),
+                ..partition.clone()
+            },
+        },
         MetadataRecord::BrokerRemoved(BrokerId(1)),
         MetadataRecord::Topic {
             id: id(1),
@@ -72,6 +87,8 @@ fn the_bytes_are_those_that_the_format_tells() {
     expect![[r#"
         0101000461626300
         01020000000001000000000000000903723100020a504c41494e544558540a6c6f63616c686f737423840000
+        0102000000000100000000000000000000020a504c41494e544558540a6c6f63616c686f7374238400030010000000000000000000000000000000070110ffffffffffffffffffffffffffffffff020101
+        01060007070707070707070707070707070701000000010400000001000000020000012c0200000002ffffffff000000050000000601000903000000010000012c
         0103000000000100
         0104000707070707070707070707070707070100000003027400
         0105000707070707070707070707070707070100

@@ -1,7 +1,13 @@
 use bytes::Bytes;
 use proptest::prelude::*;
-use riverlog_core::metadata::{AdminAnswer, AdminCommand, AdminResult, BrokerImage, NewTopic};
-use riverlog_wire::{BrokerId, ErrorCode, TopicId};
+use riverlog_core::metadata::{
+    AdminAnswer, AdminCommand, AdminResult, BrokerImage, IsrChange, NewTopic,
+};
+use riverlog_core::replica::FollowerAnswer;
+use riverlog_log::LogKey;
+use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, PartitionIndex, TopicId};
+
+use crate::replication::{PeerAsk, PeerPart};
 
 use super::{Message, MessageError};
 
@@ -11,7 +17,36 @@ fn broker() -> BrokerImage {
         epoch: 0,
         listeners: vec![("PLAINTEXT".to_owned(), "h".to_owned(), 9092)],
         rack: Some("r".to_owned()),
-        fenced: false,
+        fenced: true,
+        stopping: false,
+        incarnation: 1 << 100,
+        disk: 9,
+    }
+}
+
+fn key() -> LogKey {
+    LogKey {
+        topic: TopicId(*b"0123456789abcdef"),
+        partition: PartitionIndex(3),
+    }
+}
+
+fn ask() -> PeerAsk {
+    PeerAsk {
+        key: key(),
+        epoch: LeaderEpoch(4),
+        from: Offset(100),
+        last_epoch: LeaderEpoch(-1),
+        written: Offset(99),
+        synced: Offset(98),
+    }
+}
+
+fn part(answer: Result<FollowerAnswer, ErrorCode>) -> PeerPart {
+    PeerPart {
+        key: key(),
+        answer,
+        records: Bytes::new(),
     }
 }
 
@@ -40,6 +75,58 @@ fn all() -> Vec<Message> {
             topics: vec![topic],
             validate_only: true,
         }),
+        forward(AdminCommand::Heartbeat {
+            broker: BrokerId(2),
+            epoch: 5,
+            position: Offset(6),
+            stopping: true,
+        }),
+        forward(AdminCommand::AlterPartitions {
+            broker: BrokerId(2),
+            epoch: 5,
+            changes: vec![IsrChange {
+                topic: TopicId(*b"0123456789abcdef"),
+                index: 1,
+                leader_epoch: LeaderEpoch(2),
+                partition_epoch: 3,
+                isr: vec![(BrokerId(2), 5), (BrokerId(3), 8)],
+            }],
+        }),
+        Message::Ask {
+            number: 1,
+            broker_epoch: 2,
+            asks: vec![ask()],
+        },
+        Message::Report {
+            broker_epoch: 2,
+            asks: vec![ask(), ask()],
+        },
+        Message::Records {
+            number: 1,
+            parts: vec![
+                part(Err(ErrorCode::FENCED_LEADER_EPOCH)),
+                part(Ok(FollowerAnswer::Diverging {
+                    epoch: LeaderEpoch(3),
+                    end: Offset(4),
+                })),
+                part(Ok(FollowerAnswer::OutOfRange {
+                    log_start: Offset(3),
+                    log_end: Offset(4),
+                })),
+                PeerPart {
+                    records: Bytes::from_static(b"whole batches"),
+                    ..part(Ok(FollowerAnswer::Matches {
+                        high_watermark: Offset(3),
+                        log_start: Offset(0),
+                    }))
+                },
+            ],
+        },
+        answer(Ok(AdminAnswer::Heartbeat {
+            fenced: true,
+            may_stop: false,
+            position: Offset(77),
+        })),
         answer(Err(ErrorCode::NOT_CONTROLLER)),
         answer(Ok(AdminAnswer::Registered { epoch: 9 })),
         answer(Ok(AdminAnswer::ProducerIds { first: 1, count: 2 })),

@@ -1,0 +1,407 @@
+//! A follower's conversation with each leader.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use riverlog_core::Now;
+use riverlog_core::replica::{FollowerAnswer, FollowerAsk, FollowerStep};
+use riverlog_log::{AppendAs, Log, LogKey};
+use riverlog_mutants::{Mutant, active};
+use riverlog_wire::batch::batches;
+use riverlog_wire::{BrokerId, ErrorCode, Offset};
+
+use super::{PeerAsk, PeerPart};
+use crate::node::Node;
+use crate::partition::{Owed, Partition, Standing, State, position};
+use crate::peers::Message;
+use crate::timers::Timer;
+
+/// How much longer than the leader may keep it an ask is waited for.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long a partition rests that the leader doesn't serve, or that could not take what came.
+const REST: Duration = Duration::from_millis(100);
+
+#[derive(Default)]
+pub(super) struct Streams {
+    /// By leader.
+    streams: BTreeMap<BrokerId, Stream>,
+    /// Whose positions leaders are to be told.
+    reports: BTreeMap<BrokerId, BTreeSet<LogKey>>,
+    number: i64,
+}
+
+#[derive(Default)]
+struct Stream {
+    partitions: BTreeMap<LogKey, Arc<Partition>>,
+    /// Partitions that are left out until a time.
+    resting: BTreeMap<LogKey, Duration>,
+    /// What is asked, and not answered.
+    flight: Option<Flight>,
+}
+
+struct Flight {
+    number: i64,
+    asks: BTreeMap<LogKey, FollowerAsk>,
+    deadline: Duration,
+}
+
+/// What an answer came to.
+enum Took {
+    Nothing,
+    Records,
+    Cut,
+    BeganAnew,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Node {
+    /// Asks the leaders of those partitions that follow others from now on.
+    pub(crate) fn follow_leaders(&self, partitions: &[Arc<Partition>], now: Now) {
+        let mut changed = BTreeSet::new();
+        for partition in partitions {
+            let leader = {
+                let state = partition.state.lock();
+                match &state.standing {
+                    Standing::Follows(following) if state.log.is_some() => {
+                        Some(following.follower.leader)
+                    }
+                    _ => None,
+                }
+            };
+            let leader = leader.filter(|l| l.0 >= 0 && *l != self.settings.broker);
+            let mut following = self.replication.following.lock();
+            let streams = &mut following.streams;
+            let known = leader.and_then(|l| streams.get(&l));
+            if known.is_some_and(|s| s.partitions.contains_key(&partition.key)) {
+                // Perhaps in another epoch.
+                changed.extend(leader);
+                continue;
+            }
+            for stream in streams.values_mut() {
+                stream.partitions.remove(&partition.key);
+                stream.resting.remove(&partition.key);
+            }
+            if let Some(leader) = leader {
+                let stream = streams.entry(leader).or_default();
+                stream.partitions.insert(partition.key, partition.clone());
+                changed.insert(leader);
+            }
+        }
+        for leader in changed {
+            self.ask_anew(leader, now);
+        }
+    }
+
+    /// A partition isn't followed any more.
+    pub(crate) fn unfollow(&self, key: LogKey) {
+        let mut following = self.replication.following.lock();
+        for stream in following.streams.values_mut() {
+            stream.partitions.remove(&key);
+            stream.resting.remove(&key);
+        }
+    }
+
+    /// This node is registered: leaders will listen.
+    pub(crate) fn ask_all_later(&self, now: Now) {
+        let following = self.replication.following.lock();
+        for leader in following.streams.keys() {
+            let (_, first) = self.timers.add(now.mono, Timer::Ask(*leader));
+            if first {
+                self.host.deadline_changed();
+            }
+        }
+    }
+
+    /// An ask was not answered in time, or a partition has rested.
+    pub(crate) fn ask_again(&self, leader: BrokerId, now: Now) {
+        {
+            let mut following = self.replication.following.lock();
+            let Some(stream) = following.streams.get_mut(&leader) else {
+                return;
+            };
+            let late = |f: &mut Flight| f.deadline <= now.mono;
+            let rested = stream.resting.values().any(|until| *until <= now.mono);
+            if stream.flight.take_if(late).is_none() && rested {
+                // What is out need not be waited for.
+                stream.flight = None;
+            }
+        }
+        self.ask_leader(leader, now);
+    }
+
+    /// What there is to ask has changed: an answer to an older ask isn't waited for.
+    fn ask_anew(&self, leader: BrokerId, now: Now) {
+        if let Some(stream) = self.replication.following.lock().streams.get_mut(&leader) {
+            stream.flight = None;
+        }
+        self.ask_leader(leader, now);
+    }
+
+    /// Asks a leader for all that is followed there, unless that is asked already.
+    fn ask_leader(&self, leader: BrokerId, now: Now) {
+        let Some(broker_epoch) = self.membership.broker_epoch() else {
+            return;
+        };
+        if self.is_closing() {
+            return;
+        }
+        let mut asks = Vec::new();
+        let (number, deadline);
+        {
+            let mut following = self.replication.following.lock();
+            following.number += 1;
+            number = following.number;
+            let Some(stream) = following.streams.get_mut(&leader) else {
+                return;
+            };
+            if stream.flight.is_some() {
+                return;
+            }
+            stream.resting.retain(|_, until| *until > now.mono);
+            let mut asked = BTreeMap::new();
+            for (key, partition) in &stream.partitions {
+                if stream.resting.contains_key(key) {
+                    continue;
+                }
+                if let Some((ask, from)) = partition.state.lock().ask_of(*key, leader) {
+                    asks.push(ask);
+                    asked.insert(*key, from);
+                }
+            }
+            if asks.is_empty() {
+                return;
+            }
+            deadline = now.mono + self.settings.cluster.fetch_wait + PATIENCE;
+            stream.flight = Some(Flight {
+                number,
+                asks: asked,
+                deadline,
+            });
+        }
+        let (_, first) = self.timers.add(deadline, Timer::Ask(leader));
+        if first {
+            self.host.deadline_changed();
+        }
+        let ask = Message::Ask {
+            number,
+            broker_epoch,
+            asks,
+        };
+        self.send_peer(leader, &ask);
+    }
+
+    /// A leader has answered. Appends, cuts and begins anew on the calling thread.
+    pub(crate) fn answered_by_leader(
+        &self,
+        from: BrokerId,
+        number: i64,
+        parts: Vec<PeerPart>,
+        now: Now,
+    ) {
+        let flight = {
+            let mut following = self.replication.following.lock();
+            let stream = following.streams.get_mut(&from);
+            stream.and_then(|s| s.flight.take_if(|f| f.number == number))
+        };
+        // Twice, late, or to an ask that was given up.
+        let Some(flight) = flight else { return };
+        let mut resting = Vec::new();
+        for part in parts {
+            let Some(asked) = flight.asks.get(&part.key) else {
+                continue;
+            };
+            let Some(partition) = self.by_key(part.key) else {
+                continue;
+            };
+            let mut owed = Owed::default();
+            let taken = partition.state.lock().take_answer(asked, &part, &mut owed);
+            self.settle(&partition, owed, now);
+            match taken {
+                Ok(Took::Nothing | Took::Records) => {}
+                Ok(Took::Cut) => count(&self.metrics.replica_cuts),
+                Ok(Took::BeganAnew) => count(&self.metrics.replica_restarts),
+                Err(_) => resting.push(part.key),
+            }
+        }
+        if !resting.is_empty() {
+            let until = now.mono + REST;
+            {
+                let mut following = self.replication.following.lock();
+                if let Some(stream) = following.streams.get_mut(&from) {
+                    stream
+                        .resting
+                        .extend(resting.into_iter().map(|key| (key, until)));
+                }
+            }
+            let (_, first) = self.timers.add(until, Timer::Ask(from));
+            if first {
+                self.host.deadline_changed();
+            }
+        }
+        self.ask_leader(from, now);
+    }
+
+    /// The leader is to know what has become durable: said when the host takes what this node has to say, for all partitions together.
+    pub(crate) fn tell_leader_later(&self, partition: &Partition) {
+        let leader = match &partition.state.lock().standing {
+            Standing::Follows(following) => following.follower.leader,
+            Standing::Leads(_) => return,
+        };
+        let mut following = self.replication.following.lock();
+        let keys = following.reports.entry(leader).or_default();
+        if keys.insert(partition.key) && keys.len() == 1 {
+            self.host.outbox_ready();
+        }
+    }
+
+    /// Says what has become durable.
+    pub(crate) fn tell_leaders(&self) {
+        let reports = std::mem::take(&mut self.replication.following.lock().reports);
+        let Some(broker_epoch) = self.membership.broker_epoch() else {
+            return;
+        };
+        for (leader, keys) in reports {
+            let found = keys.iter().filter_map(|key| self.by_key(*key));
+            let asks: Vec<PeerAsk> = found
+                .filter_map(|p| Some(p.state.lock().ask_of(p.key, leader)?.0))
+                .collect();
+            if !asks.is_empty() {
+                self.send_peer(leader, &Message::Report { broker_epoch, asks });
+            }
+        }
+    }
+}
+
+impl State {
+    /// What to say to a leader, when it is followed.
+    fn ask_of(&mut self, key: LogKey, leader: BrokerId) -> Option<(PeerAsk, FollowerAsk)> {
+        let log = self.log.as_ref().filter(|log| log.failed().is_none())?;
+        let Standing::Follows(following) = &mut self.standing else {
+            return None;
+        };
+        if following.follower.leader != leader {
+            return None;
+        }
+        let at = position(log);
+        let ask = following
+            .follower
+            .ask(log.log_end_offset(), log.last_epoch());
+        following.told = at.synced;
+        let said = PeerAsk {
+            key,
+            epoch: ask.epoch,
+            from: ask.from,
+            last_epoch: ask.last_epoch,
+            written: at.written,
+            synced: at.synced,
+        };
+        Some((said, ask))
+    }
+
+    /// Does what an answer says. An error: nothing came of it, and asking again at once wouldn't help.
+    fn take_answer(
+        &mut self,
+        asked: &FollowerAsk,
+        part: &PeerPart,
+        owed: &mut Owed,
+    ) -> Result<Took, ErrorCode> {
+        let answer = part.answer?;
+        let Some(log) = &mut self.log else {
+            return Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+        };
+        let Standing::Follows(following) = &mut self.standing else {
+            return Ok(Took::Nothing);
+        };
+        let end_of = |epoch| log.epoch_end(epoch).map(|e| (e.epoch, e.end));
+        let end = log.log_end_offset();
+        let storage = |_| ErrorCode::KAFKA_STORAGE_ERROR;
+        match following.follower.on_answer(*asked, answer, end, end_of) {
+            FollowerStep::Ignore => {
+                if active(Mutant::WatermarkBeforeCut)
+                    && let FollowerAnswer::Diverging { .. } = answer
+                {
+                    following.follower.appended(end, end);
+                }
+                Ok(Took::Nothing)
+            }
+            FollowerStep::Cut(to) => {
+                if active(Mutant::WatermarkBeforeCut) {
+                    following.follower.appended(end, end);
+                }
+                log.truncate(to).map_err(storage)?;
+                let after = log.log_end_offset();
+                following.follower.cut(after);
+                following.told = Offset(-1);
+                owed.flush = true;
+                owed.dirty |= !std::mem::replace(&mut self.upkeep.dirty, true);
+                // Its start lies behind what it has in common with the leader: it can't be cut to there, nor used.
+                match after < end {
+                    true => Ok(Took::Cut),
+                    false => Err(ErrorCode::OFFSET_OUT_OF_RANGE),
+                }
+            }
+            FollowerStep::BeginAt(at) => {
+                log.delete_records(at).map_err(storage)?;
+                following.follower.cut(at);
+                following.told = Offset(-1);
+                owed.flush = true;
+                owed.dirty |= !std::mem::replace(&mut self.upkeep.dirty, true);
+                Ok(Took::BeganAnew)
+            }
+            FollowerStep::Append { log_start } => {
+                let appended = append(log, &part.records);
+                let leaders = match answer {
+                    FollowerAnswer::Matches { high_watermark, .. } => high_watermark,
+                    _ => Offset::ZERO,
+                };
+                let moved = following.follower.appended(leaders, log.log_end_offset());
+                if let Some(high_watermark) = moved {
+                    log.settle_transactions(high_watermark);
+                }
+                let start = log_start.min(following.follower.high_watermark());
+                if start > log.log_start_offset() {
+                    log.delete_records(start).map_err(storage)?;
+                    owed.flush = true;
+                }
+                if appended? {
+                    owed.flush |= self.sync;
+                    owed.dirty |= !std::mem::replace(&mut self.upkeep.dirty, true);
+                    owed.warm |= !std::mem::replace(&mut self.upkeep.warm, true);
+                    self.upkeep.used = true;
+                    self.upkeep.producers = true;
+                    owed.write = self.take_write();
+                }
+                Ok(Took::Records)
+            }
+        }
+    }
+}
+
+/// Appends whole batches as they are. `false`: there were none.
+fn append(log: &mut Log, records: &Bytes) -> Result<bool, ErrorCode> {
+    if records.is_empty() {
+        return Ok(false);
+    }
+    for batch in batches(records) {
+        let sound = batch.and_then(|batch| batch.check_crc());
+        sound.map_err(|_| ErrorCode::CORRUPT_MESSAGE)?;
+    }
+    match log.append(records.to_vec(), AppendAs::Follower) {
+        Ok(_) => Ok(true),
+        Err(_) => Err(ErrorCode::KAFKA_STORAGE_ERROR),
+    }
+}
+
+impl Node {
+    /// A message of another node could not be read.
+    pub(crate) fn peer_message_refused(&self) {
+        count(&self.metrics.peer_messages_refused);
+    }
+}

@@ -1,0 +1,168 @@
+//! Leading and following, and the change from one to the other.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use riverlog_core::Now;
+use riverlog_core::config::TopicConfig;
+use riverlog_core::metadata::PartitionImage;
+use riverlog_core::replica::{Follower, Leader};
+use riverlog_wire::{BrokerId, ErrorCode, Offset};
+
+use crate::append::Ack;
+use crate::bounded::Bound;
+use crate::command::AppendFailure;
+use crate::node::Node;
+use crate::partition::{Following, Leading, Owed, Partition, Standing, State, position};
+
+/// Stands for the leader of a partition that nobody leads.
+const NOBODY: BrokerId = BrokerId(-1);
+
+impl Node {
+    /// Whether a copy belongs here.
+    pub(crate) fn is_replica(&self, image: &PartitionImage) -> bool {
+        image.replicas.contains(&self.settings.broker)
+    }
+
+    /// Leads or follows as an image says. Returns whether that is something else than before.
+    pub(crate) fn take_role(
+        &self,
+        partition: &Arc<Partition>,
+        image: &PartitionImage,
+        may_lead: bool,
+        now: Now,
+        owed: &mut Owed,
+    ) -> bool {
+        let me = self.settings.broker;
+        let leads = may_lead && image.leader == Some(me);
+        let config = partition.topic.config.load();
+        let mut state = partition.state.lock();
+        let before = state.leads();
+        state.replicas = image.replicas.len();
+        if leads {
+            state.lead(image, me, &config, now, owed);
+        } else {
+            state.follow(image, owed);
+        }
+        partition.leads.store(leads, Ordering::Release);
+        before != leads
+    }
+
+    /// The copy is to be elsewhere.
+    pub(crate) fn give_up(&self, partition: &Arc<Partition>, owed: &mut Owed) {
+        self.unfollow(partition.key);
+        let mut state = partition.state.lock();
+        self.upkeep.schedule(partition, &mut state, None);
+        state.refuse_all(owed);
+        state.delete(owed);
+        partition.leads.store(false, Ordering::Release);
+    }
+}
+
+impl State {
+    /// A new leadership of this node, or a change of its replicas.
+    fn lead(
+        &mut self,
+        image: &PartitionImage,
+        me: BrokerId,
+        config: &TopicConfig,
+        now: Now,
+        owed: &mut Owed,
+    ) {
+        let Some(log) = &self.log else { return };
+        let led = self.leads();
+        if !led || self.leader.epoch != image.leader_epoch {
+            let high_watermark = self.high_watermark();
+            let epoch = image.leader_epoch;
+            self.leader = Leader::new(epoch, position(log), high_watermark, self.sync);
+            if !led {
+                self.bound = Bound::new(config, log);
+            }
+            self.standing = Standing::Leads(Leading::default());
+            self.wake(owed);
+        }
+        if let Standing::Leads(leading) = &mut self.standing {
+            leading.partition_epoch = image.partition_epoch;
+            leading.asked = false;
+        }
+        if image.replicas.len() > 1 {
+            self.leader.set_min_isr(self.min_isr);
+            let moved = self
+                .leader
+                .set_replicas(me, &image.replicas, &image.isr, now);
+            if moved.is_some() {
+                self.watermark_moved(owed);
+            }
+            self.answer_under_min_isr(owed);
+        }
+    }
+
+    fn follow(&mut self, image: &PartitionImage, owed: &mut Owed) {
+        let (leader, epoch) = (image.leader.unwrap_or(NOBODY), image.leader_epoch);
+        let high_watermark = self.high_watermark();
+        if let Standing::Follows(following) = &self.standing
+            && (following.follower.leader, following.follower.epoch) == (leader, epoch)
+        {
+            return;
+        }
+        if self.leads() {
+            self.refuse_all(owed);
+            self.bound = None;
+        }
+        self.standing = Standing::Follows(Following {
+            follower: Follower::new(leader, epoch, high_watermark),
+            told: Offset(-1),
+        });
+        self.wake(owed);
+    }
+
+    /// Another node leads: what waits here isn't answered by what it waits for.
+    fn refuse_all(&mut self, owed: &mut Owed) {
+        for queue in [&mut self.acks_all, &mut self.acks_leader] {
+            for parked in std::mem::take(queue) {
+                owed.acks.push((parked.ack, Err(AppendFailure::moved())));
+            }
+        }
+        if let Some(bound) = &mut self.bound {
+            for blocked in std::mem::take(&mut bound.blocked) {
+                owed.acks.push((blocked.ack, Err(AppendFailure::moved())));
+            }
+        }
+    }
+
+    /// The topic's min ISR may be another one.
+    pub(crate) fn follow_min_isr(&mut self, owed: &mut Owed) {
+        if self.replicas > 1 && self.leads() {
+            if self.leader.set_min_isr(self.min_isr).is_some() {
+                self.watermark_moved(owed);
+            }
+            self.answer_under_min_isr(owed);
+        }
+    }
+
+    /// What all that are in sync have, while they are fewer than min ISR: written, but not promised.
+    pub(crate) fn answer_under_min_isr(&mut self, owed: &mut Owed) {
+        let failed: Vec<Ack> = {
+            let leader = &self.leader;
+            let mut failed = Vec::new();
+            while let Some(parked) = self
+                .acks_all
+                .pop_front_if(|p| matches!(leader.acked(-1, p.next), Some(Err(_))))
+            {
+                failed.push(parked.ack);
+            }
+            failed
+        };
+        for ack in failed {
+            let failure = AppendFailure::new(
+                ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                format!(
+                    "the batch was stored, but {} replicas are in sync and min.insync.replicas asks for {}; it may be lost with them",
+                    self.leader.isr_len(),
+                    self.min_isr
+                ),
+            );
+            owed.acks.push((ack, Err(failure)));
+        }
+    }
+}

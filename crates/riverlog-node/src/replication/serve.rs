@@ -1,0 +1,361 @@
+//! A leader's answers to its followers, and asks that wait for something new.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use riverlog_core::Now;
+use riverlog_core::replica::{FollowerAnswer, Position};
+use riverlog_log::{Log, LogKey, Read, ReadError, ReadPlan};
+use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset};
+
+use super::{PeerAsk, PeerPart};
+use crate::errors::read_code;
+use crate::jobs::Work;
+use crate::node::Node;
+use crate::partition::{Owed, Partition, State};
+use crate::peers::Message;
+use crate::timers::Timer;
+
+/// Asks that found nothing new, one for each follower.
+#[derive(Default)]
+pub(super) struct Waiting(BTreeMap<BrokerId, Parked>);
+
+struct Parked {
+    number: i64,
+    broker_epoch: i64,
+    asks: BTreeMap<LogKey, PeerAsk>,
+    deadline: Duration,
+}
+
+/// What one partition has for a follower.
+struct Served {
+    part: PeerPart,
+    /// Records that aren't in memory.
+    plan: Option<ReadPlan>,
+    /// Worth an answer.
+    news: bool,
+}
+
+/// An answer of which some records must be read first.
+pub(crate) struct PeerRead {
+    to: BrokerId,
+    number: i64,
+    parts: Vec<PeerPart>,
+    /// Place in `parts`.
+    plans: Vec<(usize, ReadPlan)>,
+    max_bytes: usize,
+}
+
+/// That answer.
+pub(crate) struct PeerReadDone {
+    to: BrokerId,
+    number: i64,
+    parts: Vec<PeerPart>,
+    failed: Vec<(LogKey, ReadError)>,
+}
+
+impl PeerRead {
+    pub(crate) fn run(self) -> PeerReadDone {
+        let mut parts = self.parts;
+        let mut failed = Vec::new();
+        let mut bytes: usize = parts.iter().map(|p| p.records.len()).sum();
+        for (at, plan) in self.plans {
+            let Some(part) = parts.get_mut(at) else {
+                continue;
+            };
+            if bytes >= self.max_bytes {
+                break;
+            }
+            match plan.run().and_then(|slices| slices.into_bytes()) {
+                Ok(records) => {
+                    bytes += records.len();
+                    part.records = records;
+                }
+                Err(error) => {
+                    part.answer = Err(read_code(&error));
+                    failed.push((part.key, error));
+                }
+            }
+        }
+        PeerReadDone {
+            to: self.to,
+            number: self.number,
+            parts,
+            failed,
+        }
+    }
+}
+
+impl Node {
+    /// A follower asks for what is new in all that it follows here, and says how far it is.
+    pub(crate) fn asked_by_follower(
+        &self,
+        from: BrokerId,
+        number: i64,
+        broker_epoch: i64,
+        asks: Vec<PeerAsk>,
+        now: Now,
+    ) {
+        if !self.is_lives_epoch(from, broker_epoch) {
+            // It has registered anew, or this node hasn't heard of that: it asks again.
+            return;
+        }
+        let deadline = now.mono + self.settings.cluster.fetch_wait;
+        let all = asks.iter().map(|ask| (ask.key, *ask)).collect();
+        {
+            // Before the look: what comes meanwhile finds it waiting.
+            let mut waiting = self.replication.serving.lock();
+            let parked = Parked {
+                number,
+                broker_epoch,
+                asks: all,
+                deadline,
+            };
+            waiting.0.insert(from, parked);
+        }
+        let mut left = self.settings.cluster.fetch_bytes;
+        let mut served = Vec::new();
+        for ask in &asks {
+            served.extend(self.serve(from, broker_epoch, ask, &mut left, now));
+        }
+        if !served.iter().any(|s| s.news) {
+            let (_, first) = self.timers.add(deadline, Timer::PeerWait(from));
+            if first {
+                self.host.deadline_changed();
+            }
+            return;
+        }
+        if self.take_parked(from, |p| p.number == number).is_some() {
+            self.send_served(from, number, served);
+        }
+    }
+
+    /// A follower says how far it is.
+    pub(crate) fn told_by_follower(
+        &self,
+        from: BrokerId,
+        broker_epoch: i64,
+        asks: &[PeerAsk],
+        now: Now,
+    ) {
+        if self.is_lives_epoch(from, broker_epoch) {
+            for ask in asks {
+                self.serve(from, broker_epoch, ask, &mut 0, now);
+            }
+        }
+    }
+
+    /// Whether a follower speaks in the life that it is registered for: what an earlier one had may be lost.
+    fn is_lives_epoch(&self, broker: BrokerId, epoch: i64) -> bool {
+        let image = self.image.load();
+        riverlog_mutants::active(riverlog_mutants::Mutant::EarlierLifeInSync)
+            || image.brokers.get(&broker).is_some_and(|b| b.epoch == epoch)
+    }
+
+    fn take_parked(&self, follower: BrokerId, of: impl Fn(&Parked) -> bool) -> Option<Parked> {
+        let mut waiting = self.replication.serving.lock();
+        match waiting.0.get(&follower) {
+            Some(parked) if of(parked) => waiting.0.remove(&follower),
+            _ => None,
+        }
+    }
+
+    /// Takes a follower's word, and looks for what is new to it.
+    fn serve(
+        &self,
+        from: BrokerId,
+        broker_epoch: i64,
+        ask: &PeerAsk,
+        left: &mut usize,
+        now: Now,
+    ) -> Option<Served> {
+        let Some(partition) = self.by_key(ask.key) else {
+            return Some(refused(ask.key, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
+        };
+        let max = self.settings.cluster.partition_bytes.min(*left);
+        let mut owed = Owed::default();
+        let served = {
+            let mut state = partition.state.lock();
+            state.serve(from, broker_epoch, ask, max, now, &mut owed)
+        };
+        self.settle(&partition, owed, now);
+        let served = served.unwrap_or_else(|error| refused(ask.key, error));
+        let planned = match served.plan {
+            Some(_) => max,
+            None => 0,
+        };
+        *left = left.saturating_sub(planned.max(served.part.records.len()));
+        Some(served)
+    }
+
+    /// A partition has more records than before: who waits for that is answered.
+    pub(crate) fn wake_followers(&self, partition: &Arc<Partition>, now: Now) {
+        let waiting: Vec<(BrokerId, Parked)> = {
+            let mut waiting = self.replication.serving.lock();
+            let asked = waiting.0.iter();
+            let asked = asked.filter(|(_, p)| p.asks.contains_key(&partition.key));
+            let followers: Vec<BrokerId> = asked.map(|(id, _)| *id).collect();
+            let take = |id| Some((id, waiting.0.remove(&id)?));
+            followers.into_iter().filter_map(take).collect()
+        };
+        for (follower, parked) in waiting {
+            let Some(ask) = parked.asks.get(&partition.key) else {
+                continue;
+            };
+            let mut left = self.settings.cluster.fetch_bytes;
+            let served = self.serve(follower, parked.broker_epoch, ask, &mut left, now);
+            self.send_served(follower, parked.number, served.into_iter().collect());
+        }
+    }
+
+    /// Nothing new came in time: the follower hears where the high watermarks are.
+    pub(crate) fn answer_late(&self, follower: BrokerId, now: Now) {
+        let Some(parked) = self.take_parked(follower, |p| p.deadline <= now.mono) else {
+            return;
+        };
+        let mut left = self.settings.cluster.fetch_bytes;
+        let mut served = Vec::new();
+        for ask in parked.asks.values() {
+            served.extend(self.serve(follower, parked.broker_epoch, ask, &mut left, now));
+        }
+        self.send_served(follower, parked.number, served);
+    }
+
+    fn send_served(&self, to: BrokerId, number: i64, served: Vec<Served>) {
+        let mut parts = Vec::with_capacity(served.len());
+        let mut plans = Vec::new();
+        for one in served {
+            plans.extend(one.plan.map(|plan| (parts.len(), plan)));
+            parts.push(one.part);
+        }
+        if plans.is_empty() {
+            return self.send_peer(to, &Message::Records { number, parts });
+        }
+        self.run_job(Work::Replicate(Box::new(PeerRead {
+            to,
+            number,
+            parts,
+            plans,
+            max_bytes: self.settings.cluster.fetch_bytes,
+        })));
+    }
+
+    /// What had to be read is there.
+    pub(crate) fn peer_read(&self, done: PeerReadDone) {
+        for (key, error) in &done.failed {
+            if let Some(partition) = self.by_key(*key) {
+                self.read_failed(&partition, error);
+            }
+        }
+        let message = Message::Records {
+            number: done.number,
+            parts: done.parts,
+        };
+        self.send_peer(done.to, &message);
+    }
+}
+
+fn refused(key: LogKey, error: ErrorCode) -> Served {
+    Served {
+        part: PeerPart {
+            key,
+            answer: Err(error),
+            records: Bytes::new(),
+        },
+        plan: None,
+        news: true,
+    }
+}
+
+impl State {
+    fn serve(
+        &mut self,
+        from: BrokerId,
+        broker_epoch: i64,
+        ask: &PeerAsk,
+        max_bytes: usize,
+        now: Now,
+        owed: &mut Owed,
+    ) -> Result<Served, ErrorCode> {
+        self.check_epoch(ask.epoch)?;
+        let log = self
+            .log
+            .as_mut()
+            .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+        let news = |answer, records, plan| Served {
+            part: PeerPart {
+                key: ask.key,
+                answer: Ok(answer),
+                records,
+            },
+            plan,
+            news: true,
+        };
+        // Before its word is taken: what it has beyond what both have in common must not count.
+        if let Some((epoch, end)) = diverging(log, ask) {
+            let answer = FollowerAnswer::Diverging { epoch, end };
+            return Ok(news(answer, Bytes::new(), None));
+        }
+        let (log_start, log_end) = (log.log_start_offset(), log.log_end_offset());
+        if ask.from < log_start || ask.from > log_end {
+            let answer = FollowerAnswer::OutOfRange { log_start, log_end };
+            return Ok(news(answer, Bytes::new(), None));
+        }
+        let written = ask.written.min(ask.from);
+        let said = Position {
+            written,
+            synced: ask.synced.min(written),
+        };
+        // What was given to it and isn't written here yet it can't have.
+        let moved = self
+            .leader
+            .on_follower_fetch(from, broker_epoch, ask.epoch, said, now)
+            .map_err(|error| error.error_code())?;
+        if moved.is_some() {
+            self.watermark_moved(owed);
+        }
+        self.answer_under_min_isr(owed);
+        owed.isr |= self.leader.isr_len() < self.replicas && !self.leader.caught_up().is_empty();
+        let answer = FollowerAnswer::Matches {
+            high_watermark: self.leader.high_watermark(),
+            log_start,
+        };
+        if max_bytes == 0 {
+            return Ok(Served {
+                news: false,
+                ..news(answer, Bytes::new(), None)
+            });
+        }
+        let log = self
+            .log
+            .as_mut()
+            .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+        let read = log
+            .read(ask.from, log_end, max_bytes)
+            .map_err(|error| read_code(&error))?;
+        Ok(match read {
+            Read::Plan(plan) => news(answer, Bytes::new(), Some(plan)),
+            Read::Ready(slices) => {
+                let records = slices.into_bytes().map_err(|error| read_code(&error))?;
+                Served {
+                    news: !records.is_empty(),
+                    ..news(answer, records, None)
+                }
+            }
+        })
+    }
+}
+
+/// The largest epoch at or below that of the copy's last batch, and its end, where the copy went on beyond that.
+fn diverging(log: &Log, ask: &PeerAsk) -> Option<(LeaderEpoch, Offset)> {
+    if ask.last_epoch.0 < 0 {
+        return None;
+    }
+    let none = (LeaderEpoch::NONE, Offset(-1));
+    let (epoch, end) = log
+        .epoch_end(ask.last_epoch)
+        .map_or(none, |e| (e.epoch, e.end));
+    (epoch < ask.last_epoch || end < ask.from).then_some((epoch, end))
+}

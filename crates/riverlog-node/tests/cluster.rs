@@ -1,0 +1,324 @@
+//! Stories of a few nodes: copies, acknowledgements, fail-over, what is cut and what is kept.
+
+mod common;
+#[path = "common/cluster.rs"]
+#[allow(unreachable_pub, reason = "a module of tests")]
+mod nodes;
+
+use std::time::Duration;
+
+use common::*;
+use nodes::Cluster;
+use riverlog_core::groups::{CommittedOffset, GroupAnswer, GroupCommand, TopicPartition};
+use riverlog_core::metadata::{AdminCommand, NewTopic, TopicRef};
+use riverlog_node::{ClusterSettings, NodeSettings};
+use riverlog_wire::{BrokerId, ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
+
+fn second() -> Duration {
+    Duration::from_secs(1)
+}
+
+fn quick() -> NodeSettings {
+    NodeSettings {
+        cluster: ClusterSettings {
+            max_lag: Duration::from_secs(2),
+            ..ClusterSettings::default()
+        },
+        ..settings()
+    }
+}
+
+fn three() -> Cluster {
+    let mut cluster = Cluster::new(3, quick());
+    make(&mut cluster, "t", &[]);
+    cluster
+}
+
+fn make(cluster: &mut Cluster, name: &str, configs: &[(&str, &str)]) {
+    let mut id = [9; 16];
+    id[..name.len()].copy_from_slice(name.as_bytes());
+    let topic = NewTopic {
+        name: name.to_owned(),
+        partitions: -1,
+        replication_factor: -1,
+        assignments: vec![(0, vec![BrokerId(1), BrokerId(2), BrokerId(3)])],
+        configs: configs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), Some((*v).to_owned())))
+            .collect(),
+        id: TopicId(id),
+        ..NewTopic::default()
+    };
+    cluster.admin(AdminCommand::CreateTopics {
+        topics: vec![topic],
+        validate_only: false,
+    });
+    cluster.run(Duration::from_millis(50));
+}
+
+/// Sends values to the leader, and says what came of it.
+fn put(cluster: &mut Cluster, value: &str) -> Result<i64, ErrorCode> {
+    let leader = cluster.leader("t");
+    let to = cluster.led(leader, "t");
+    let batch = batch(cluster.node(leader), &[value]);
+    let answer = cluster.send(leader, &to, batch, -1);
+    let answer = cluster.wait(&answer);
+    answer.map(|a| a.base_offset.0).map_err(|f| f.error)
+}
+
+fn all(cluster: &mut Cluster) -> Vec<String> {
+    let leader = cluster.leader("t");
+    let node = cluster.nodes[leader as usize - 1].as_mut().unwrap();
+    let read = read_all(node, "t", 0);
+    read.into_iter().map(|(_, value)| value).collect()
+}
+
+#[test]
+fn a_record_is_acknowledged_once_all_that_are_in_sync_have_it() {
+    let mut cluster = three();
+    assert_eq!(put(&mut cluster, "a"), Ok(0));
+    // A follower that doesn't hear of it holds the answer back, until it leaves the in-sync set.
+    cluster.cut = [(1, 3)].into();
+    let to = cluster.led(1, "t");
+    let sent = cluster.send(1, &to, batch(cluster.node(1), &["b"]), -1);
+    cluster.run(second());
+    assert!(!sent.is_ready());
+    assert_eq!(cluster.describe(1, &to).high_watermark.0, 1);
+    cluster.run(3 * second());
+    assert_eq!(sent.take().expect("answered").unwrap().base_offset.0, 1);
+    assert_eq!(cluster.image("t").isr, [BrokerId(1), BrokerId(2)]);
+    // It comes back once it has everything.
+    cluster.cut.clear();
+    cluster.run(3 * second());
+    assert_eq!(cluster.image("t").isr.len(), 3);
+    assert_eq!(put(&mut cluster, "c"), Ok(2));
+    assert_eq!(all(&mut cluster), ["a", "b", "c"]);
+    let topic = TopicRef::Name("t".to_owned());
+    let elsewhere = cluster.node(2).node().partition(&topic, 0);
+    assert_eq!(elsewhere.unwrap_err(), ErrorCode::NOT_LEADER_OR_FOLLOWER);
+}
+
+#[test]
+fn a_killed_leader_is_followed_by_one_that_has_everything_and_comes_back_behind_it() {
+    let mut cluster = three();
+    cluster.led_at(3);
+    for value in ["a", "b", "c"] {
+        put(&mut cluster, value).expect("acknowledged");
+    }
+    cluster.kill(1);
+    cluster.run(4 * second());
+    assert_eq!(cluster.leader("t"), 2);
+    assert_eq!(put(&mut cluster, "d"), Ok(3));
+    assert_eq!(all(&mut cluster), ["a", "b", "c", "d"]);
+    cluster.start(1);
+    cluster.run(3 * second());
+    assert_eq!(cluster.image("t").isr.len(), 3);
+    cluster.kill(2);
+    cluster.run(4 * second());
+    assert_ne!(cluster.leader("t"), 2);
+    assert_eq!(all(&mut cluster), ["a", "b", "c", "d"]);
+}
+
+#[test]
+fn what_a_superseded_leader_has_alone_is_cut_and_never_acknowledged() {
+    let mut cluster = three();
+    cluster.led_at(3);
+    put(&mut cluster, "a").expect("acknowledged");
+    let old = cluster.led(1, "t");
+    // The leader hears nobody, and nobody hears it.
+    cluster.cut = [(1, 2), (2, 1), (1, 3), (3, 1)].into();
+    let lost = cluster.send(1, &old, batch(cluster.node(1), &["lost"]), -1);
+    cluster.run(4 * second());
+    assert_eq!(cluster.leader("t"), 2);
+    put(&mut cluster, "b").expect("acknowledged");
+    cluster.cut.clear();
+    cluster.run(3 * second());
+    // It has heard of the new leader by metadata.
+    let answer = lost.take().expect("answered");
+    assert_eq!(answer.unwrap_err().error, ErrorCode::NOT_LEADER_OR_FOLLOWER);
+    assert_eq!(cluster.image("t").isr.len(), 3);
+    put(&mut cluster, "c").expect("acknowledged");
+    cluster.run(second());
+    // Led there again, it shows what the others had.
+    let elect = AdminCommand::ElectLeaders {
+        partitions: vec![("t".to_owned(), 0)],
+        unclean: false,
+    };
+    cluster.admin(elect);
+    cluster.run(second());
+    assert_eq!(cluster.leader("t"), 1);
+    assert_eq!(all(&mut cluster), ["a", "b", "c"]);
+}
+
+#[test]
+fn a_power_cut_of_all_nodes_loses_nothing_that_was_acknowledged() {
+    let mut cluster = three();
+    for value in ["a", "b", "c"] {
+        put(&mut cluster, value).expect("acknowledged");
+    }
+    for id in 1..=3 {
+        cluster.power_cut(id, 40 + id as u64);
+    }
+    cluster.run(second());
+    for id in [3, 2, 1] {
+        cluster.start(id);
+        cluster.run(second());
+    }
+    cluster.run(5 * second());
+    assert_eq!(cluster.image("t").isr.len(), 3);
+    assert_eq!(all(&mut cluster), ["a", "b", "c"]);
+    assert_eq!(put(&mut cluster, "d"), Ok(3));
+}
+
+#[test]
+fn with_too_few_in_sync_nothing_is_promised() {
+    let mut cluster = three();
+    cluster.led_at(1);
+    put(&mut cluster, "a").expect("acknowledged");
+    cluster.kill(2);
+    cluster.kill(3);
+    let to = cluster.led(1, "t");
+    let waits = cluster.send(1, &to, batch(cluster.node(1), &["b"]), -1);
+    cluster.run(6 * second());
+    let failure = waits.take().expect("answered").unwrap_err();
+    assert_eq!(failure.error, ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND);
+    assert_eq!(put(&mut cluster, "c"), Err(ErrorCode::NOT_ENOUGH_REPLICAS));
+    assert_eq!(cluster.describe(1, &to).high_watermark.0, 1);
+    let image = cluster.image("t");
+    // Both left at once, so both had everything.
+    assert_eq!((image.isr.len(), image.elr.len()), (1, 2));
+    cluster.start(3);
+    cluster.run(4 * second());
+    assert_eq!(put(&mut cluster, "d"), Ok(2));
+    assert_eq!(all(&mut cluster), ["a", "b", "d"]);
+}
+
+#[test]
+fn a_node_that_stops_gives_its_leaderships_away_without_a_failed_send() {
+    let mut cluster = three();
+    cluster.led_at(2);
+    put(&mut cluster, "a").expect("acknowledged");
+    let node = cluster.node(1);
+    node.node().prepare_to_stop(node.now());
+    assert!(!node.node().may_stop());
+    cluster.run(2 * second());
+    assert!(cluster.node(1).node().may_stop());
+    assert_ne!(cluster.leader("t"), 1);
+    put(&mut cluster, "b").expect("acknowledged");
+    let stopped = cluster.nodes[0].take().unwrap();
+    stopped.close().expect("a clean stop");
+    put(&mut cluster, "c").expect("acknowledged");
+    cluster.start(1);
+    cluster.run(3 * second());
+    assert_eq!(cluster.image("t").isr.len(), 3);
+    assert_eq!(all(&mut cluster), ["a", "b", "c"]);
+}
+
+#[test]
+fn another_disk_counts_for_nothing_until_it_has_caught_up() {
+    let mut cluster = three();
+    cluster.led_at(1);
+    for value in ["a", "b"] {
+        put(&mut cluster, value).expect("acknowledged");
+    }
+    cluster.kill(3);
+    cluster.disks[2] = riverlog_log::disk::CrashDisk::new(77);
+    cluster.start(3);
+    let mut left = false;
+    for _ in 0..40 {
+        cluster.run(Duration::from_millis(5));
+        left |= !cluster.image("t").isr.contains(&BrokerId(3));
+    }
+    assert!(left, "it was taken for the one before");
+    cluster.run(3 * second());
+    assert_eq!(cluster.image("t").isr.len(), 3);
+    cluster.led_at(3);
+    cluster.kill(1);
+    cluster.kill(2);
+    cluster.run(4 * second());
+    cluster.start(1);
+    cluster.run(4 * second());
+    assert_eq!(all(&mut cluster), ["a", "b"]);
+}
+
+#[test]
+fn offsets_of_a_group_move_with_their_partition() {
+    let mut cluster = three();
+    cluster.led_at(2);
+    let coordinator = |cluster: &mut Cluster, of: i32| {
+        for _ in 0..2_000 {
+            let node = cluster.node(of).node().clone();
+            match node.group_coordinator("g", cluster.node(of).now()) {
+                Some(broker) => return broker.0,
+                None => cluster.run(Duration::from_millis(5)),
+            }
+        }
+        panic!("no coordinator");
+    };
+    let at = TopicPartition {
+        id: cluster.node(2).node().image().topic("t").unwrap().id,
+        topic: "t".to_owned(),
+        partition: 0,
+    };
+    let commit = |at: &TopicPartition| {
+        let committed = CommittedOffset {
+            offset: Offset(7),
+            leader_epoch: LeaderEpoch(0),
+            metadata: String::new(),
+            commit_timestamp: 0,
+            expire_timestamp: None,
+        };
+        GroupCommand::Commit {
+            group: "g".to_owned(),
+            generation: Generation(-1),
+            member: String::new(),
+            instance: None,
+            offsets: vec![(at.clone(), committed)],
+            version: 8,
+        }
+    };
+    let here = coordinator(&mut cluster, 2);
+    cluster.run(second());
+    let topic = cluster.node(2).node().image();
+    let topic = topic.topic("__consumer_offsets").unwrap();
+    assert!(topic.partitions.iter().all(|p| p.replicas.len() == 3));
+    let node = cluster.node(here);
+    let answer = node.ask(|node, now, reply| node.group(commit(&at), now, reply));
+    let answer = cluster.wait(&answer);
+    assert_eq!(
+        answer,
+        GroupAnswer::Partitions(ErrorCode::NONE, vec![ErrorCode::NONE])
+    );
+
+    // Another node doesn't coordinate it, and says so.
+    let other = (1..=3).find(|id| *id != here).unwrap();
+    let node = cluster.node(other);
+    let refused = node.ask(|node, now, reply| node.group(commit(&at), now, reply));
+    let refused = format!("{:?}", cluster.wait(&refused));
+    assert!(
+        refused.contains("NOT_COORDINATOR") || refused.contains("(16)"),
+        "{refused}"
+    );
+
+    cluster.led_at(other);
+    cluster.kill(here);
+    cluster.run(4 * second());
+    let there = coordinator(&mut cluster, other);
+    assert_ne!(there, here);
+    for _ in 0..100 {
+        let node = cluster.node(there);
+        let asked = vec![at.clone()];
+        let answer = node.ask(|node, now, reply| {
+            node.committed("g", Some(asked), None, now, reply);
+        });
+        match cluster.wait(&answer) {
+            Ok(found) => {
+                let offset = found[0].1.as_ref().map(|c| c.offset);
+                return assert_eq!(offset, Some(Offset(7)));
+            }
+            Err(error) => assert_eq!(error, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
+        }
+        cluster.run(Duration::from_millis(5));
+    }
+    panic!("it never loads");
+}
