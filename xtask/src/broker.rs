@@ -212,8 +212,12 @@ pub(crate) fn free_port() -> Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// Builds the server (a moment when it is built already) and returns the binary's path.
+/// Builds the server (a moment when it is built already) and returns the binary's path; with `XTASK_RIVERLOG` set
+/// that binary is taken as it is.
 pub(crate) fn riverlog_binary(release: bool) -> Result<PathBuf> {
+    if let Some(given) = std::env::var_os("XTASK_RIVERLOG") {
+        return Ok(std::path::absolute(given)?);
+    }
     let build = cargo().args(["build", "--quiet", "--package", "riverlog-server"]);
     let (build, profile) = match release {
         true => (build.arg("--release"), "release"),

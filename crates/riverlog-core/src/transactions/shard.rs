@@ -2,7 +2,7 @@
 
 mod decide;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,14 +11,21 @@ use riverlog_wire::{ErrorCode, Offset};
 
 use super::value::{TransactionState, TransactionValue};
 use super::{
-    Answer, Decision, Place, Soft, Token, TransactionAnswer, TransactionSettings,
-    TransactionVersion, WriteMarkers, records,
+    Answer, Decision, Place, Soft, Token, TransactionAnswer, TransactionCommand,
+    TransactionSettings, TransactionVersion, WriteMarkers, records,
 };
 use crate::Now;
 use crate::coordinator::{Effect, StoredRecord};
 
 /// Markers that weren't taken are written again after this time.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// How long partitions of the next transaction wait for the end of the one before, and how many such requests of one id.
+///
+/// A client that is told CONCURRENT_TRANSACTIONS instead sleeps, and when it gives its transaction up meanwhile, it asks for the
+/// end of one that never began: librdkafka takes the answer INVALID_TXN_STATE as fatal.
+const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_PARKED: usize = 100;
 
 /// Transactional ids that one decision of time looks at, and records after which it stops.
 const STEP_IDS: usize = 1_000;
@@ -50,7 +57,17 @@ struct Entry {
     waiting: BTreeSet<Place>,
     /// When they are to be written; `None` while the host is at it.
     write_at: Option<Duration>,
+    /// Requests for the next transaction, in the order in which they came.
+    parked: VecDeque<Parked>,
     alarm: Option<Duration>,
+}
+
+/// [`TransactionCommand::Add`] that came before the end of the last transaction was through.
+#[derive(Clone, Debug)]
+pub(super) struct Parked {
+    token: Token,
+    command: TransactionCommand,
+    until: Duration,
 }
 
 /// A change that a fail-over may forget.
@@ -64,6 +81,10 @@ pub(super) enum SoftChange {
         done: Vec<Place>,
         again: Duration,
     },
+    /// A request waits.
+    Parked(Arc<str>, Parked),
+    /// The first one that waits has its answer.
+    Unparked(Arc<str>),
 }
 
 impl TransactionShard {
@@ -118,12 +139,14 @@ impl TransactionShard {
             Some((id, _)) => id.clone(),
             None => id.into(),
         };
-        let alarm = self.ids.get(&id).and_then(|entry| entry.alarm);
+        let before = self.ids.remove(&id);
+        let (alarm, parked) = before.map(|e| (e.alarm, e.parked)).unwrap_or_default();
         let entry = Entry {
             value,
             changed_at: end,
             waiting,
             write_at,
+            parked,
             alarm,
         };
         self.ids.insert(id.clone(), entry);
@@ -147,6 +170,18 @@ impl TransactionShard {
                         entry.waiting.remove(place);
                     }
                     entry.write_at = Some(again);
+                }
+                id
+            }
+            SoftChange::Parked(id, parked) => {
+                if let Some(entry) = self.ids.get_mut(&id) {
+                    entry.parked.push_back(parked);
+                }
+                id
+            }
+            SoftChange::Unparked(id) => {
+                if let Some(entry) = self.ids.get_mut(&id) {
+                    entry.parked.pop_front();
                 }
                 id
             }
@@ -190,7 +225,16 @@ impl TransactionShard {
             };
             match entry.value.state {
                 TransactionState::PrepareCommit | TransactionState::PrepareAbort => {
-                    entry.go_on(id, now, &mut out);
+                    if let Some(first) = entry.parked.front().filter(|p| p.until <= now.mono) {
+                        let error = TransactionAnswer::Error(ErrorCode::CONCURRENT_TRANSACTIONS);
+                        entry.unpark(id, first, error, &mut out);
+                    }
+                    if entry.write_at.is_some_and(|at| at <= now.mono) {
+                        entry.go_on(id, now, &mut out);
+                    }
+                }
+                _ if let Some(first) = entry.parked.front() => {
+                    entry.let_in(id, first, now, &mut out);
                 }
                 TransactionState::Ongoing => {
                     let aborted = entry.value.fenced(cluster, now.wall_ms);
@@ -244,6 +288,23 @@ impl Entry {
         });
     }
 
+    /// The first request that waited: the transaction before its own is through.
+    fn let_in(&self, id: &Arc<str>, first: &Parked, now: Now, out: &mut Out) {
+        let answer = match decide::added(Some(&self.value), &first.command, now) {
+            decide::Outcome::Answer(answer) => answer,
+            decide::Outcome::Change(value, answer) => {
+                out.record(id, Some(&value));
+                answer
+            }
+        };
+        self.unpark(id, first, answer, out);
+    }
+
+    fn unpark(&self, id: &Arc<str>, first: &Parked, answer: TransactionAnswer, out: &mut Out) {
+        out.answer(first.token, self.changed_at, answer);
+        out.soft.push(Soft(SoftChange::Unparked(id.clone())));
+    }
+
     /// When time changes this id.
     fn deadline(&self, settings: &TransactionSettings, now: Now) -> Option<Duration> {
         let after = |ms: i64| {
@@ -252,13 +313,17 @@ impl Entry {
         };
         let value = &self.value;
         match value.state {
+            TransactionState::PrepareCommit | TransactionState::PrepareAbort => {
+                let parked = self.parked.front().map(|first| first.until);
+                parked.into_iter().chain(self.write_at).min()
+            }
+            _ if !self.parked.is_empty() => Some(now.mono),
             TransactionState::Ongoing => {
                 let timeout = i64::from(value.timeout_ms);
                 // A wall clock that was set back must not keep a transaction open for longer than its time-out.
                 let at = value.started_ms.min(now.wall_ms).saturating_add(timeout);
                 Some(after(at))
             }
-            TransactionState::PrepareCommit | TransactionState::PrepareAbort => self.write_at,
             _ => {
                 let expiration = i64::try_from(settings.id_expiration.as_millis());
                 let expiration = expiration.unwrap_or(i64::MAX);

@@ -1,7 +1,7 @@
 //! Stories: small scripts, and what a shard answers, writes and asks for.
 //!
 //! A line is a step. `a: init pay` is said by client `a`, whose producer id and epoch the story remembers. Answers are printed as
-//! they come, records with `+`, tombstones with `-`, markers to write with `!`.
+//! they come (`…`: not yet; `=`: to a command before), records with `+`, tombstones with `-`, markers to write with `!`.
 
 mod bytes;
 mod random;
@@ -23,6 +23,8 @@ pub(super) struct World {
     pub(super) log: Vec<StoredRecord>,
     pub(super) now: Now,
     pub(super) cluster: TransactionVersion,
+    /// Commands that have no answer yet.
+    open: BTreeSet<Token>,
     fresh: i64,
     tokens: u64,
     out: String,
@@ -47,6 +49,7 @@ impl World {
             log: Vec::new(),
             now,
             cluster,
+            open: BTreeSet::new(),
             fresh: 1_000,
             tokens: 0,
             out: String::new(),
@@ -59,11 +62,13 @@ impl World {
         let decided = self
             .shard
             .decide(command.clone(), token, self.cluster, self.now);
+        self.open.insert(token);
         let mut step = self.perform(decided, Some(token));
         if step.answer == Some(TransactionAnswer::NeedsProducerId) {
             command.set_fresh(ProducerId(self.fresh));
             self.fresh += 1;
             let decided = self.shard.decide(command, token, self.cluster, self.now);
+            self.open.insert(token);
             step = self.perform(decided, Some(token));
         }
         let mut more = self.timers();
@@ -102,6 +107,8 @@ impl World {
 
     /// A new life of the shard, from its log.
     pub(super) fn reload(&mut self) -> Vec<WriteMarkers> {
+        // Whoever waits is sent to look for the coordinator again.
+        self.open.clear();
         let before: Vec<_> = self.shard.list(&TransactionFilter::all(), self.now);
         self.shard = TransactionShard::new(TransactionSettings::default());
         for (at, record) in (0..).zip(&self.log) {
@@ -138,9 +145,16 @@ impl World {
             effects: Vec::new(),
         };
         for answer in decision.answers {
-            assert_eq!(Some(answer.token), token);
+            assert!(
+                self.open.remove(&answer.token),
+                "an answer that nobody waits for"
+            );
             assert!(answer.after.0 <= self.log.len() as i64);
-            step.answer = Some(answer.body);
+            if Some(answer.token) == token {
+                step.answer = Some(answer.body);
+            } else if let TransactionAnswer::Error(error) = answer.body {
+                writeln!(self.out, "    = {}", error.name()).unwrap();
+            }
         }
         for effect in decision.effects {
             assert!(effect.after.0 <= self.log.len() as i64);
@@ -240,12 +254,13 @@ pub(super) fn story(cluster: TransactionVersion, script: &str, expected: Expect)
                     other => panic!("{other}"),
                 };
                 let step = world.tell(command);
-                match step.answer.unwrap() {
-                    TransactionAnswer::Producer {
+                match step.answer {
+                    None => writeln!(world.out, "  …").unwrap(),
+                    Some(TransactionAnswer::Producer {
                         error,
                         producer_id,
                         epoch,
-                    } => {
+                    }) => {
                         if error != ErrorCode::NONE {
                             writeln!(world.out, "  {}", error.name()).unwrap();
                         } else {
@@ -256,14 +271,14 @@ pub(super) fn story(cluster: TransactionVersion, script: &str, expected: Expect)
                             }
                         }
                     }
-                    TransactionAnswer::Error(error) => {
+                    Some(TransactionAnswer::Error(error)) => {
                         writeln!(world.out, "  {}", error.name()).unwrap();
                     }
-                    TransactionAnswer::Partitions(each) => {
+                    Some(TransactionAnswer::Partitions(each)) => {
                         let each: Vec<_> = each.iter().map(|e| e.name()).collect();
                         writeln!(world.out, "  {}", each.join(" ")).unwrap();
                     }
-                    TransactionAnswer::NeedsProducerId => panic!("it was given one"),
+                    Some(TransactionAnswer::NeedsProducerId) => panic!("it was given one"),
                 }
                 step.effects
             }

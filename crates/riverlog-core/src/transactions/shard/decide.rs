@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use riverlog_wire::{ErrorCode, Offset, ProducerEpoch, ProducerId};
 
-use super::{Out, SoftChange, TransactionShard};
+use super::{MAX_PARKED, Out, PATIENCE, Parked, SoftChange, TransactionShard};
 use crate::Now;
 use crate::transactions::value::{TransactionState, TransactionValue, is_exhausted};
 use crate::transactions::{
@@ -12,7 +12,7 @@ use crate::transactions::{
 };
 
 /// What a command comes to.
-enum Outcome {
+pub(super) enum Outcome {
     /// Nothing changes.
     Answer(TransactionAnswer),
     /// A new value, and what is answered when it is durable.
@@ -121,18 +121,16 @@ impl TransactionShard {
                 fresh,
                 ..
             } => self.init(value, *timeout_ms, *resume, *fresh, cluster, now),
-            TransactionCommand::Add {
-                producer_id: id,
-                epoch,
-                partitions,
-                version,
-                ..
-            } => {
-                let who = Producer {
-                    id: *id,
-                    epoch: *epoch,
-                };
-                add(value, who, partitions, *version, now)
+            TransactionCommand::Add { id, .. } => {
+                let outcome = added(value, &command, now);
+                if let Outcome::Answer(TransactionAnswer::Error(error)) = &outcome
+                    && *error == ErrorCode::CONCURRENT_TRANSACTIONS
+                    && let Some(parked) = self.parked(id, token, &command, now)
+                {
+                    out.soft.push(parked);
+                    return out.finish(|_| Vec::new());
+                }
+                outcome
             }
             TransactionCommand::Verify {
                 producer_id: id,
@@ -252,6 +250,23 @@ impl TransactionShard {
         }
     }
 
+    /// Lets a request wait for the end of the transaction before its own; `None` when too many do.
+    fn parked(
+        &self,
+        id: &str,
+        token: Token,
+        command: &TransactionCommand,
+        now: Now,
+    ) -> Option<Soft> {
+        let (id, entry) = self.ids.get_key_value(id)?;
+        let parked = Parked {
+            token,
+            command: command.clone(),
+            until: now.mono.saturating_add(PATIENCE),
+        };
+        (entry.parked.len() < MAX_PARKED).then(|| Soft(SoftChange::Parked(id.clone(), parked)))
+    }
+
     fn markers_written(
         &self,
         id: &str,
@@ -297,13 +312,26 @@ fn check(value: Option<&TransactionValue>, who: Producer) -> Result<&Transaction
     Ok(value)
 }
 
-fn add(
+/// What a [`TransactionCommand::Add`] comes to.
+pub(super) fn added(
     value: Option<&TransactionValue>,
-    who: Producer,
-    partitions: &[Place],
-    version: TransactionVersion,
+    command: &TransactionCommand,
     now: Now,
 ) -> Outcome {
+    let TransactionCommand::Add {
+        producer_id: id,
+        epoch,
+        partitions,
+        version,
+        ..
+    } = command
+    else {
+        return command.refused(ErrorCode::INVALID_REQUEST).into();
+    };
+    let who = Producer {
+        id: *id,
+        epoch: *epoch,
+    };
     let answer = TransactionAnswer::Error;
     match check(value, who) {
         Err(error) => answer(error).into(),
@@ -314,7 +342,7 @@ fn add(
             answer(ErrorCode::NONE).into()
         }
         Ok(value) => {
-            let value = value.with(partitions.to_vec(), version, now.wall_ms);
+            let value = value.with(partitions.clone(), *version, now.wall_ms);
             Outcome::Change(Box::new(value), answer(ErrorCode::NONE))
         }
     }
@@ -396,7 +424,9 @@ fn check_end_of_one(
         (TransactionState::CompleteCommit, true) | (TransactionState::CompleteAbort, false) => {
             Ok(Ends::Already)
         }
-        (TransactionState::PrepareCommit, true) | (TransactionState::PrepareAbort, false) => {
+        // The other decision too: a client whose next transaction didn't get in yet may give that one up, and can't tell
+        // INVALID_TXN_STATE from a mistake of its own.
+        (TransactionState::PrepareCommit | TransactionState::PrepareAbort, _) => {
             Err(ErrorCode::CONCURRENT_TRANSACTIONS)
         }
         _ => Err(ErrorCode::INVALID_TXN_STATE),
@@ -430,7 +460,7 @@ fn check_end(value: &TransactionValue, who: Producer, commit: bool) -> Result<En
         {
             Ok(Ends::Already)
         }
-        (TransactionState::PrepareCommit, true) | (TransactionState::PrepareAbort, false) => {
+        (TransactionState::PrepareCommit | TransactionState::PrepareAbort, _) => {
             Err(ErrorCode::CONCURRENT_TRANSACTIONS)
         }
         (

@@ -40,7 +40,7 @@ fn a_client_of_version_2_gets_a_new_epoch_with_each_end() {
             a: commit2 pay
               CONCURRENT_TRANSACTIONS
             a: abort2 pay
-              INVALID_TXN_STATE
+              CONCURRENT_TRANSACTIONS
             written pay
                 + pay CompleteCommit 1000/1
               NONE
@@ -70,7 +70,6 @@ fn a_client_of_version_1_keeps_its_epoch() {
         a: add pay p
         a: verify pay p q
         a: commit pay
-        a: add pay q
         a: commit pay
         written pay
         a: commit pay
@@ -95,8 +94,6 @@ fn a_client_of_version_1_keeps_its_epoch() {
                 + pay PrepareCommit 1000/0 p-0
                 ! commit pay 1000/0 p-0
               1000/0
-            a: add pay q
-              CONCURRENT_TRANSACTIONS
             a: commit pay
               CONCURRENT_TRANSACTIONS
             written pay
@@ -115,6 +112,70 @@ fn a_client_of_version_1_keeps_its_epoch() {
                 + pay PrepareAbort 1000/0 q-0
                 ! abort pay 1000/0 q-0
               1000/0
+            written pay
+                + pay CompleteAbort 1000/0
+              NONE
+        "#]],
+    );
+}
+
+#[test]
+fn the_next_transaction_waits_for_the_end_of_the_one_before() {
+    story(
+        ONE,
+        "
+        a: init pay
+        a: add pay p
+        a: commit pay
+        a: add pay q
+        a: add pay r
+        a: abort pay
+        written pay
+        a: abort pay
+        a: add pay p
+        wait 999
+        wait 1
+        a: add pay p
+        reload
+        written pay
+        ",
+        expect![[r#"
+            a: init pay
+                + pay Empty 1000/0
+              1000/0
+            a: add pay p
+                + pay Ongoing 1000/0 p-0
+              NONE
+            a: commit pay
+                + pay PrepareCommit 1000/0 p-0
+                ! commit pay 1000/0 p-0
+              1000/0
+            a: add pay q
+              …
+            a: add pay r
+              …
+            a: abort pay
+              CONCURRENT_TRANSACTIONS
+            written pay
+                + pay CompleteCommit 1000/0
+                + pay Ongoing 1000/0 q-0
+                = NONE
+                + pay Ongoing 1000/0 q-0 r-0
+                = NONE
+              NONE
+            a: abort pay
+                + pay PrepareAbort 1000/0 q-0 r-0
+                ! abort pay 1000/0 q-0 r-0
+              1000/0
+            a: add pay p
+              …
+            wait 999
+            wait 1
+                = CONCURRENT_TRANSACTIONS
+            a: add pay p
+              …
+            reload
+                ! abort pay 1000/0 q-0 r-0
             written pay
                 + pay CompleteAbort 1000/0
               NONE
@@ -359,7 +420,7 @@ fn a_transaction_over_its_time_is_aborted_and_its_producer_fenced() {
                 + pay PrepareAbort 1000/1 p-0 q-0
                 ! abort pay 1000/1 p-0 q-0
             a: commit2 pay
-              INVALID_TXN_STATE
+              CONCURRENT_TRANSACTIONS
             written pay
                 + pay CompleteAbort 1000/1
               NONE
