@@ -50,7 +50,8 @@ struct State {
 
 struct Candidate {
     partition: Arc<Partition>,
-    /// The log's end at the last look: the next one is worth its time when it has moved, or after `again_ms` (wall clock).
+    /// Up to where the last look saw: the next one is worth its time when the last stable offset is another, or after `again_ms`
+    /// (wall clock).
     seen: Offset,
     again_ms: i64,
     dirty_ratio: f64,
@@ -94,22 +95,30 @@ pub(crate) struct Look {
 /// What it saw; `None`: there is no log any more.
 pub(crate) struct Seen {
     partition: Arc<Partition>,
-    end: Offset,
+    /// What is appended and not stable or not written yet is for the next look.
+    upto: Offset,
+    /// There is nothing behind that.
+    whole: bool,
     found: Option<Result<Cleanable, DiskError>>,
 }
 
 impl Look {
     pub(crate) fn run(self) -> Seen {
-        let (end, found) = {
+        let (upto, whole, found) = {
             let mut state = self.partition.state.lock();
             match &mut state.log {
-                Some(log) => (log.log_end_offset(), Some(log.cleanable(&self.rules))),
-                None => (Offset(-1), None),
+                Some(log) => {
+                    let upto = self.rules.until.min(log.written());
+                    let whole = upto == log.log_end_offset();
+                    (upto, whole, Some(log.cleanable(&self.rules)))
+                }
+                None => (Offset(-1), true, None),
             }
         };
         Seen {
             partition: self.partition,
-            end,
+            upto,
+            whole,
             found,
         }
     }
@@ -295,11 +304,11 @@ impl Node {
         for (partition, seen, again_ms, cleaned) in candidates {
             let config = partition.topic.config.load();
             let state = partition.state.lock();
-            let end = state.log.as_ref().map(|log| log.log_end_offset());
-            if end == Some(seen) && now.wall_ms < again_ms {
+            let stable = state.last_stable_offset();
+            if stable == seen && now.wall_ms < again_ms {
                 continue;
             }
-            let rules = rules(&config, &settings, state.last_stable_offset(), cleaned, now);
+            let rules = rules(&config, &settings, stable, cleaned, now);
             drop(state);
             looks.push(Look { partition, rules });
         }
@@ -319,7 +328,8 @@ impl Node {
             state.looking = false;
             for Seen {
                 partition,
-                end,
+                upto,
+                whole,
                 found,
             } in seen
             {
@@ -339,13 +349,13 @@ impl Node {
                 let ratio = found.dirty_ratio();
                 if found.dirty_bytes > 0 && (ratio > config.min_cleanable_dirty_ratio || overdue) {
                     due.push((ratio, partition.clone()));
-                } else if again_ms.is_none() && found.dirty_bytes == 0 {
+                } else if again_ms.is_none() && found.dirty_bytes == 0 && whole {
                     // The next append brings it back.
                     state.candidates.remove(&key);
                     continue;
                 }
                 if let Some(candidate) = state.candidates.get_mut(&key) {
-                    candidate.seen = end;
+                    candidate.seen = upto;
                     candidate.again_ms = again_ms.unwrap_or(i64::MAX);
                     candidate.dirty_ratio = ratio;
                 }

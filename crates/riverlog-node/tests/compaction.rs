@@ -5,11 +5,12 @@ mod common;
 use std::time::Duration;
 
 use common::*;
+use riverlog_core::Now;
 use riverlog_core::metadata::{AdminCommand, ConfigChange, ConfigResource};
 use riverlog_log::disk::CrashDisk;
 use riverlog_log::{Disk, OpenMode};
 use riverlog_node::harness::Harness;
-use riverlog_node::{NodeSettings, PartitionRef};
+use riverlog_node::{Lane, NodeSettings, PartitionRef};
 use riverlog_wire::Offset;
 use riverlog_wire::batch::{BatchBuilder, batches};
 use riverlog_wire::compression::Compression;
@@ -131,6 +132,40 @@ fn a_compacted_topic_keeps_the_newest_of_each_key() {
     assert!(kept.iter().all(|(offset, _)| *offset > 80));
     let host = open(&disk.crash(3));
     assert_eq!(metric(&host, "cleaner_uncleanable_partitions"), 0.0);
+}
+
+#[test]
+fn what_was_not_synced_at_the_look_is_cleaned_after_the_next() {
+    let mut host = open(&CrashDisk::new(1));
+    create(&mut host, "t", 1, &[COMPACT]);
+    let to = partition(&host, "t", 0);
+    let now = host.now();
+    let mut answers = Vec::new();
+    for i in 0..100 {
+        let mut batch = BatchBuilder::new(Compression::None);
+        let (key, value) = (format!("k{}", i % 5), "v".repeat(150));
+        batch.push(
+            now.wall_ms,
+            Some(key.as_bytes()),
+            Some(value.as_bytes()),
+            &[],
+        );
+        let batch = batch.build();
+        answers.push(host.ask(|node, now, reply| node.append(&to, command(batch, -1), now, reply)));
+    }
+    // The time for a look comes while the disk is slow.
+    let later = Now {
+        mono: now.mono + Duration::from_secs(16),
+        wall_ms: now.wall_ms + 16_000,
+    };
+    host.node().tick(later);
+    let look = host.jobs().iter().position(|job| job.lane() == Lane::Clean);
+    assert!(host.run_job(look.expect("a look")));
+    assert!(!answers.iter().any(|answer| answer.is_ready()));
+    host.advance(Duration::from_secs(120));
+    assert!(answers.iter().all(|answer| answer.is_ready()));
+    let kept = keys(&mut host, "t");
+    assert!(kept.len() < 20, "{kept:?}");
 }
 
 #[test]
