@@ -27,6 +27,9 @@ use crate::timers::Timer;
 /// Bytes that one job of a pass reads and writes: others wait for the thread meanwhile.
 const STEP_BYTES: u64 = 2 << 20;
 
+/// A pass that found nothing synced has asked for it, and is tried again after this time; then after twice as long, and so on.
+const SYNC: Duration = Duration::from_millis(500);
+
 /// What the cleaner remembers.
 #[derive(Default)]
 pub(crate) struct Cleaner {
@@ -43,7 +46,8 @@ struct State {
     /// Can't be cleaned, and why. Until a restart, or until the topic's settings change.
     aside: BTreeMap<LogKey, String>,
     looking: bool,
-    armed: bool,
+    /// The next time to look; entries of the timer for other times count nothing.
+    look_at: Option<Duration>,
     /// When the bound on bytes a second lets the passes go on.
     go_on_at: Duration,
 }
@@ -55,6 +59,8 @@ struct Candidate {
     seen: Offset,
     again_ms: i64,
     dirty_ratio: f64,
+    /// Passes in a row that found nothing that was synced.
+    unsynced: u32,
 }
 
 /// The broker's keys.
@@ -225,18 +231,26 @@ impl Node {
                     seen: Offset(-1),
                     again_ms: i64::MAX,
                     dirty_ratio: 0.0,
+                    unsynced: 0,
                 });
-            !std::mem::replace(&mut state.armed, true)
+            state.look_at.is_none()
         };
         if arm {
-            self.arm_cleaner(self.cleaner_settings().backoff, now);
+            self.look_for_dirt_after(self.cleaner_settings().backoff, now);
         }
     }
 
-    fn arm_cleaner(&self, pause: Duration, now: Now) {
-        let (_, first) = self
-            .timers
-            .add(now.mono.saturating_add(pause), Timer::Cleaner);
+    /// Looks for dirt in a while, unless it is done sooner.
+    fn look_for_dirt_after(&self, pause: Duration, now: Now) {
+        let at = now.mono.saturating_add(pause);
+        {
+            let mut state = self.cleaner.state.lock();
+            if state.look_at.is_some_and(|set| set <= at) {
+                return;
+            }
+            state.look_at = Some(at);
+        }
+        let (_, first) = self.timers.add(at, Timer::Cleaner);
         if first {
             self.host.deadline_changed();
         }
@@ -266,19 +280,24 @@ impl Node {
 
     /// The time between two looks is over.
     pub(crate) fn clean_now(&self, now: Now) {
-        self.cleaner.state.lock().armed = false;
+        {
+            let mut state = self.cleaner.state.lock();
+            if state.look_at.is_none_or(|at| at > now.mono) {
+                return;
+            }
+            state.look_at = None;
+        }
         if self.is_closing() {
             return;
         }
         self.go_on_cleaning(now);
         self.look_for_dirt(now);
         let some = {
-            let mut state = self.cleaner.state.lock();
-            let some = !state.candidates.is_empty() || !state.passes.is_empty();
-            some && !std::mem::replace(&mut state.armed, true)
+            let state = self.cleaner.state.lock();
+            !state.candidates.is_empty() || !state.passes.is_empty()
         };
         if some {
-            self.arm_cleaner(self.cleaner_settings().backoff, now);
+            self.look_for_dirt_after(self.cleaner_settings().backoff, now);
         }
     }
 
@@ -422,7 +441,7 @@ impl Node {
                 }
                 (Some(_), Outcome::Step(CleanStep::More)) => None,
                 (Some(_), Outcome::NotYet) => {
-                    // What isn't synced waits for the next look.
+                    // What isn't synced waits for another look.
                     state.sync_segments(&mut owed);
                     Some(Ok(None))
                 }
@@ -470,9 +489,21 @@ impl Node {
         let key = partition.key;
         let mut state = self.cleaner.state.lock();
         state.passes.remove(&key);
+        let unsynced = state.candidates.get_mut(&key).map(|c| &mut c.unsynced);
         match result {
-            Ok(None) => return,
+            Ok(None) => {
+                let before = unsynced.map_or(0, |times| {
+                    *times = times.saturating_add(1);
+                    *times - 1
+                });
+                drop(state);
+                let pause = SYNC.saturating_mul(1 << before.min(16));
+                return self.look_for_dirt_after(pause.min(self.cleaner_settings().backoff), now);
+            }
             Ok(Some(done)) => {
+                if let Some(times) = unsynced {
+                    *times = 0;
+                }
                 let more = done.cleaned > state.offsets.get(key);
                 state.offsets.set(key, done.cleaned);
                 let offsets = state.offsets.clone();

@@ -69,6 +69,8 @@ public class Cases {
         }
         report("idempotent", Cases::idempotent);
         report("transactions", Cases::transactions);
+        report("transaction-offsets", Cases::transactionOffsets);
+        report("compaction", Cases::compaction);
         report("group-rebalance", () -> rebalance(CLASSIC));
         report("group-resumes", () -> resumes(CLASSIC));
         report("group-kip848", () -> {
@@ -263,17 +265,83 @@ public class Cases {
         newer.commitTransaction();
         newer.close();
         expected.add("9");
-        var reader = consumer("isolation.level", "read_committed");
-        var place = new TopicPartition(where, 0);
-        reader.assign(List.of(place));
-        reader.seek(place, 0);
+        same(committed(where, expected.size()), expected, "records");
+    }
+
+    static List<String> committed(String name, int count) throws Exception {
         List<String> got = new ArrayList<>();
-        until("committed records", () -> {
-            reader.poll(Duration.ofMillis(200)).forEach(r -> got.add(text(r.value())));
-            return got.size() >= expected.size();
+        try (var reader = consumer("isolation.level", "read_committed")) {
+            var place = new TopicPartition(name, 0);
+            reader.assign(List.of(place));
+            reader.seek(place, 0);
+            until("committed records", () -> {
+                reader.poll(Duration.ofMillis(200)).forEach(r -> got.add(text(r.value())));
+                return got.size() >= count;
+            });
+        }
+        return got;
+    }
+
+    static void transactionOffsets() throws Exception {
+        String source = prefix + "-txn-in";
+        String target = prefix + "-txn-out";
+        create(source, 1);
+        create(target, 1);
+        produce(IntStream.range(0, 4).mapToObj(n -> numbered(source, 0, null, n)).toList());
+        var place = new TopicPartition(source, 0);
+        try (var producer = transactional(prefix + "-txn-copy");
+                var reader = consumer("group.id", prefix + "-txn-group", "max.poll.records", "2")) {
+            reader.subscribe(List.of(source));
+            same(copied(producer, reader, target, place, true), 2L, "committed with the transaction");
+            same(copied(producer, reader, target, place, false), 2L, "not committed by an aborted one");
+            reader.seek(place, 2);
+            same(copied(producer, reader, target, place, true), 4L, "committed by the next");
+        }
+        same(committed(target, 4), List.of("0", "1", "2", "3"), "each record once");
+    }
+
+    /** Copies two records in a transaction that is kept or given up; the committed offset after that. */
+    static long copied(
+            KafkaProducer<byte[], byte[]> producer, KafkaConsumer<byte[], byte[]> reader, String target,
+            TopicPartition place, boolean kept) throws Exception {
+        List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();
+        until("two records", () -> {
+            records.addAll(poll(reader));
+            return records.size() >= 2;
         });
-        reader.close();
-        same(got, expected, "records");
+        producer.beginTransaction();
+        for (var record : records) {
+            producer.send(new ProducerRecord<>(target, 0, bytes("k"), record.value()));
+        }
+        var at = Map.of(place, new OffsetAndMetadata(reader.position(place)));
+        producer.sendOffsetsToTransaction(at, reader.groupMetadata());
+        if (kept) {
+            producer.commitTransaction();
+        } else {
+            producer.flush();
+            producer.abortTransaction();
+        }
+        return reader.committed(Set.of(place)).get(place).offset();
+    }
+
+    static void compaction() throws Exception {
+        String where = prefix + "-compact";
+        var settings = Map.of("cleanup.policy", "compact", "segment.ms", "50", "min.cleanable.dirty.ratio", "0.01");
+        admin.createTopics(List.of(new NewTopic(where, 1, (short) 1).configs(settings))).all().get();
+        // One round a segment.
+        for (String round : List.of("a=0 b=0 c=0", "a=1 b=1", "a=2", "c", "end=0")) {
+            List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
+            for (String one : round.split(" ")) {
+                String[] both = one.split("=");
+                byte[] value = both.length > 1 ? bytes(both[1]) : null;
+                records.add(new ProducerRecord<>(where, 0, bytes(both[0]), value));
+            }
+            produce(records);
+            Thread.sleep(100);
+        }
+        var kept = List.of("4:b=1", "5:a=2", "6:c=null", "7:end=0");
+        until("only the newest of each key", () -> read(where, kept.size(), 0).stream()
+            .map(r -> r.offset() + ":" + text(r.key()) + "=" + text(r.value())).toList().equals(kept));
     }
 
     /** A way to be a group: what its names end with, and settings of its members. */

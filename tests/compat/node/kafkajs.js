@@ -54,8 +54,8 @@ function records() {
   return [...some, gone, { key: null, value: Buffer.from('no key'), headers: { trace: headers.trace } }]
 }
 
-const create = (name, partitions) =>
-  admin.createTopics({ topics: [{ topic: name, numPartitions: partitions }], waitForLeaders: true })
+const create = (name, partitions, configEntries = []) =>
+  admin.createTopics({ topics: [{ topic: name, numPartitions: partitions, configEntries }], waitForLeaders: true })
 
 async function produce(name, messages, { compression, idempotent = false } = {}) {
   const producer = kafka.producer({ idempotent, maxInFlightRequests: 1 })
@@ -106,6 +106,81 @@ async function idempotent() {
   await producer.disconnect()
   const got = (await read(where, 200)).map((m) => [m.offset, m.value.toString()])
   same(got, Array.from({ length: 200 }, (_, n) => [String(n), String(n)]), 'records')
+}
+
+async function transactional(name) {
+  const producer = kafka.producer({ transactionalId: name, idempotent: true, maxInFlightRequests: 1, transactionTimeout: 10_000 })
+  await producer.connect()
+  return producer
+}
+
+async function transactions() {
+  const where = `${prefix}-txn`
+  await create(where, 1)
+  const producer = await transactional(where)
+  const expected = []
+  for (const [n, kept] of [true, false, true].entries()) {
+    const transaction = await producer.transaction()
+    const values = [0, 1, 2].map((i) => `${n}-${i}`)
+    await transaction.send({ topic: where, messages: values.map((value) => ({ key: 'k', value })) })
+    if (kept) {
+      await transaction.commit()
+      expected.push(...values)
+    } else {
+      await transaction.abort()
+    }
+  }
+  // A new instance aborts what the old one has open, and fences it.
+  const late = await producer.transaction()
+  await late.send({ topic: where, messages: [{ key: 'k', value: 'late' }] })
+  const newer = await transactional(where)
+  const last = await newer.transaction()
+  same(await late.commit().then(() => false, () => true), true, 'the old instance is fenced')
+  await last.send({ topic: where, messages: [{ key: 'k', value: 'new' }] })
+  await last.commit()
+  await Promise.all([producer.disconnect(), newer.disconnect()])
+  // The library reads what is committed unless told otherwise.
+  same((await read(where, 7)).map((m) => m.value.toString()), [...expected, 'new'], 'records')
+}
+
+async function transactionOffsets() {
+  const [source, target, name] = [`${prefix}-txn-in`, `${prefix}-txn-out`, `${prefix}-txn-group`]
+  await create(source, 1)
+  await create(target, 1)
+  await produce(source, [0, 1, 2, 3].map((n) => ({ key: 'k', value: String(n) })))
+  const records = await read(source, 4)
+  const producer = await transactional(`${prefix}-txn-copy`)
+  const copy = async (at, kept) => {
+    const transaction = await producer.transaction()
+    const messages = records.slice(at, at + 2).map(({ key, value }) => ({ key, value }))
+    await transaction.send({ topic: target, messages })
+    const partitions = [{ partition: 0, offset: String(at + 2) }]
+    await transaction.sendOffsets({ consumerGroupId: name, topics: [{ topic: source, partitions }] })
+    await (kept ? transaction.commit() : transaction.abort())
+    const committed = () => admin.fetchOffsets({ groupId: name, topics: [source] })
+    return until('the committed offset', () => committed().then((all) => all[0].partitions[0].offset, () => null))
+  }
+  same(await copy(0, true), '2', 'committed with the transaction')
+  same(await copy(2, false), '2', 'not committed by an aborted one')
+  same(await copy(2, true), '4', 'committed by the next')
+  await producer.disconnect()
+  same((await read(target, 4)).map((m) => m.value.toString()), ['0', '1', '2', '3'], 'each record once')
+}
+
+async function compaction() {
+  const where = `${prefix}-compact`
+  const settings = { 'cleanup.policy': 'compact', 'segment.ms': '50', 'min.cleanable.dirty.ratio': '0.01' }
+  await create(where, 1, Object.entries(settings).map(([name, value]) => ({ name, value })))
+  // One round a segment.
+  for (const round of [['a=0', 'b=0', 'c=0'], ['a=1', 'b=1'], ['a=2'], ['c'], ['end=0']]) {
+    await produce(where, round.map((text) => ({ key: text.split('=')[0], value: text.split('=')[1] ?? null })))
+    await sleep(100)
+  }
+  const kept = '4:b=1 5:a=2 6:c=null 7:end=0'
+  await until('only the newest of each key', async () => {
+    const found = (await read(where, 4)).slice(0, 4)
+    return found.map((m) => `${m.offset}:${m.key}=${m.value}`).join(' ') === kept
+  })
 }
 
 async function member(got) {
@@ -197,6 +272,9 @@ const cases = [
   ['codec-lz4', codec('lz4', CompressionTypes.LZ4)],
   ['codec-zstd', codec('zstd', CompressionTypes.ZSTD)],
   ['idempotent', idempotent],
+  ['transactions', transactions],
+  ['transaction-offsets', transactionOffsets],
+  ['compaction', compaction],
   ['group-rebalance', groupRebalance],
   ['group-resumes', groupResumes],
   ['offsets-by-time', offsetsByTime],

@@ -4,6 +4,7 @@ import asyncio
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError
 
 import harness
 from harness import CASE_LIMIT_S, EPOCH_MS, STEP_MS, same
@@ -36,8 +37,8 @@ async def with_admin(work):
         await admin.close()
 
 
-async def create(name, partitions):
-    await with_admin(lambda admin: admin.create_topics([NewTopic(name, partitions, 1)]))
+async def create(name, partitions, **settings):
+    await with_admin(lambda admin: admin.create_topics([NewTopic(name, partitions, 1, **settings)]))
 
 
 async def produce(name, rows, **settings):
@@ -62,8 +63,8 @@ async def poll(reader, ms=100):
     return [m for batch in (await reader.getmany(timeout_ms=ms)).values() for m in batch]
 
 
-async def read(name, count, offset=0):
-    reader = await consumer()
+async def read(name, count, offset=0, **settings):
+    reader = await consumer(**settings)
     where = TopicPartition(name, 0)
     reader.assign([where])
     reader.seek(where, offset)
@@ -110,6 +111,81 @@ async def idempotent():
     await produce(where, rows, enable_idempotence=True, max_batch_size=512)
     got = [(m.offset, m.value) for m in await read(where, 200)]
     same(got, [(n, b"%d" % n) for n in range(200)], "records")
+
+
+async def transactional(name):
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=name, transaction_timeout_ms=10_000)
+    await producer.start()
+    return producer
+
+
+async def transactions():
+    where = f"{prefix}-txn"
+    await create(where, 1)
+    producer = await transactional(where)
+    for n, ends in enumerate(["commit", "abort", "commit"]):
+        await producer.begin_transaction()
+        for i in range(3):
+            await producer.send_and_wait(where, b"%d-%d" % (n, i), b"k", 0)
+        await (producer.commit_transaction() if ends == "commit" else producer.abort_transaction())
+    # A new instance aborts what the old one has open, and fences it.
+    await producer.begin_transaction()
+    await producer.send_and_wait(where, b"late", b"k", 0)
+    newer = await transactional(where)
+    fenced = False
+    try:
+        await producer.commit_transaction()
+    except KafkaError:
+        fenced = True
+    same(fenced, True, "the old instance is fenced")
+    await newer.begin_transaction()
+    await newer.send_and_wait(where, b"new", b"k", 0)
+    await newer.commit_transaction()
+    await newer.stop()
+    expected = [b"%d-%d" % (n, i) for n in (0, 2) for i in range(3)] + [b"new"]
+    got = [m.value for m in await read(where, 7, isolation_level="read_committed")]
+    same(got, expected, "records")
+
+
+async def transaction_offsets():
+    source, target = f"{prefix}-txn-in", f"{prefix}-txn-out"
+    await create(source, 1)
+    await create(target, 1)
+    await produce(source, [(0, b"k", b"%d" % n, [], None) for n in range(4)])
+    producer = await transactional(f"{prefix}-txn-copy")
+    place, name = TopicPartition(source, 0), f"{prefix}-txn-group"
+
+    async def copy(at, kept):
+        await producer.begin_transaction()
+        for message in (await read(source, 2, offset=at))[:2]:
+            await producer.send_and_wait(target, message.value, b"k", 0)
+        await producer.send_offsets_to_transaction({place: at + 2}, name)
+        await (producer.commit_transaction() if kept else producer.abort_transaction())
+        reader = await consumer(group_id=name)
+        committed = await until("the committed offset", lambda: reader.committed(place))
+        await reader.stop()
+        return committed
+
+    same(await copy(0, True), 2, "committed with the transaction")
+    same(await copy(2, False), 2, "not committed by an aborted one")
+    same(await copy(2, True), 4, "committed by the next")
+    got = [m.value for m in await read(target, 4, isolation_level="read_committed")]
+    same(got, [b"%d" % n for n in range(4)], "each record once")
+    await producer.stop()
+
+
+async def compaction():
+    where = f"{prefix}-compact"
+    await create(where, 1, topic_configs=harness.COMPACT)
+    for rows in harness.ROUNDS:
+        await produce(where, [(0, key, value, [], None) for key, value in rows])
+        await asyncio.sleep(0.1)
+
+    async def kept():
+        found = [(m.offset, m.key, m.value) for m in await read(where, len(harness.KEPT))]
+        return found[: len(harness.KEPT)] == harness.KEPT
+
+    await until("only the newest of each key", kept)
 
 
 async def member():
@@ -200,6 +276,9 @@ harness.run(
     + [(f"codec-{name}", case(codec(name))) for name in ("none", "gzip", "snappy", "lz4", "zstd")]
     + [
         ("idempotent", case(idempotent)),
+        ("transactions", case(transactions)),
+        ("transaction-offsets", case(transaction_offsets)),
+        ("compaction", case(compaction)),
         ("group-rebalance", case(group_rebalance)),
         ("group-resumes", case(group_resumes)),
         ("group-kip848", harness.skip("aiokafka speaks the classic protocol only")),

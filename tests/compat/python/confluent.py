@@ -1,5 +1,7 @@
 """The cases with confluent-kafka, that is librdkafka."""
 
+import time
+
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -12,8 +14,8 @@ admin = AdminClient(common)
 topic, group_topic, group = f"{prefix}-t", f"{prefix}-g", f"{prefix}-group"
 
 
-def create(name, partitions):
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(10)
+def create(name, partitions, **settings):
+    admin.create_topics([NewTopic(name, partitions, 1, **settings)])[name].result(10)
 
 
 def produce(name, rows, **settings):
@@ -162,6 +164,20 @@ def transaction_offsets():
     reader.close()
 
 
+def compaction():
+    where = f"{prefix}-compact"
+    create(where, 1, config=harness.COMPACT)
+    for rows in harness.ROUNDS:
+        produce(where, [(0, key, value, [], None) for key, value in rows])
+        time.sleep(0.1)
+
+    def kept():
+        found = [(m.offset(), m.key(), m.value()) for m in read(where, len(harness.KEPT))]
+        return found[: len(harness.KEPT)] == harness.KEPT
+
+    until("only the newest of each key", kept)
+
+
 CLASSIC = (group, group_topic, {"session.timeout.ms": 6000})
 # KIP-848: the broker assigns, and says how often to call.
 CONSUMER = (f"{group}-848", f"{group_topic}-848", {"group.protocol": "consumer"})
@@ -242,6 +258,7 @@ harness.run(
         ("idempotent", idempotent),
         ("transactions", transactions),
         ("transaction-offsets", transaction_offsets),
+        ("compaction", compaction),
         ("group-rebalance", lambda: rebalance(CLASSIC)),
         ("group-resumes", lambda: resumes(CLASSIC)),
         ("group-kip848", lambda: (rebalance(CONSUMER), resumes(CONSUMER))),

@@ -12,6 +12,18 @@ EPOCH_MS = 1_700_000_000_000
 STEP_MS = 60_000
 
 
+# What compaction writes, one round a segment, to a topic with these settings; and what is left of it.
+COMPACT = {"cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dirty.ratio": "0.01"}
+ROUNDS = [
+    [(b"a", b"0"), (b"b", b"0"), (b"c", b"0")],
+    [(b"a", b"1"), (b"b", b"1")],
+    [(b"a", b"2")],
+    [(b"c", None)],
+    [(b"end", b"0")],
+]
+KEPT = [(4, b"b", b"1"), (5, b"a", b"2"), (6, b"c", None), (7, b"end", b"0")]
+
+
 class Skip(Exception):
     """The library can't do this; the reason is for the reader."""
 

@@ -1,9 +1,12 @@
 """The cases with kafka-python."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
 
 import harness
 from harness import EPOCH_MS, STEP_MS, same, until
@@ -13,8 +16,8 @@ admin = KafkaAdminClient(bootstrap_servers=bootstrap)
 topic, group_topic, group = f"{prefix}-t", f"{prefix}-g", f"{prefix}-group"
 
 
-def create(name, partitions):
-    admin.create_topics([NewTopic(name, partitions, 1)])
+def create(name, partitions, **settings):
+    admin.create_topics([NewTopic(name, partitions, 1, **settings)])
 
 
 def produce(name, rows, **settings):
@@ -38,8 +41,8 @@ def poll(reader, ms=200):
     return [m for batch in reader.poll(ms).values() for m in batch]
 
 
-def read(name, count, offset=0):
-    reader = consumer()
+def read(name, count, offset=0, **settings):
+    reader = consumer(**settings)
     where = TopicPartition(name, 0)
     reader.assign([where])
     reader.seek(where, offset)
@@ -75,6 +78,85 @@ def idempotent():
     produce(where, rows, enable_idempotence=True, batch_size=512)
     got = [(m.offset, m.value) for m in read(where, 200)]
     same(got, [(n, b"%d" % n) for n in range(200)], "records")
+
+
+def transactional(name):
+    producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=name, transaction_timeout_ms=10_000)
+    producer.init_transactions()
+    return producer
+
+
+def transactions():
+    where = f"{prefix}-txn"
+    create(where, 1)
+    producer = transactional(where)
+    for n, ends in enumerate(["commit", "abort", "commit"]):
+        producer.begin_transaction()
+        for i in range(3):
+            producer.send(where, b"%d-%d" % (n, i), b"k", partition=0)
+        if ends == "commit":
+            producer.commit_transaction()
+        else:
+            producer.flush(10)
+            producer.abort_transaction()
+    # A new instance aborts what the old one has open, and fences it.
+    producer.begin_transaction()
+    producer.send(where, b"late", b"k", partition=0).get(10)
+    newer = transactional(where)
+    fenced = False
+    try:
+        producer.commit_transaction()
+    except KafkaError:
+        fenced = True
+    same(fenced, True, "the old instance is fenced")
+    newer.begin_transaction()
+    newer.send(where, b"new", b"k", partition=0)
+    newer.commit_transaction()
+    newer.close(5)
+    expected = [b"%d-%d" % (n, i) for n in (0, 2) for i in range(3)] + [b"new"]
+    got = [m.value for m in read(where, 7, isolation_level="read_committed")]
+    same(got, expected, "records")
+
+
+def transaction_offsets():
+    source, target = f"{prefix}-txn-in", f"{prefix}-txn-out"
+    create(source, 1)
+    create(target, 1)
+    produce(source, [(0, b"k", b"%d" % n, [], None) for n in range(4)])
+    producer = transactional(f"{prefix}-txn-copy")
+    place, name = TopicPartition(source, 0), f"{prefix}-txn-group"
+
+    def copy(at, kept):
+        producer.begin_transaction()
+        for message in read(source, 2, offset=at)[:2]:
+            producer.send(target, message.value, b"k", partition=0)
+        producer.send_offsets_to_transaction({place: OffsetAndMetadata(at + 2, "", -1)}, name)
+        producer.commit_transaction() if kept else producer.abort_transaction()
+        reader = consumer(group_id=name)
+        committed = until("the committed offset", lambda: reader.committed(place))
+        reader.close()
+        return committed
+
+    same(copy(0, True), 2, "committed with the transaction")
+    same(copy(2, False), 2, "not committed by an aborted one")
+    same(copy(2, True), 4, "committed by the next")
+    got = [m.value for m in read(target, 4, isolation_level="read_committed")]
+    same(got, [b"%d" % n for n in range(4)], "each record once")
+    producer.close(5)
+
+
+def compaction():
+    where = f"{prefix}-compact"
+    create(where, 1, topic_configs=harness.COMPACT)
+    for rows in harness.ROUNDS:
+        produce(where, [(0, key, value, [], None) for key, value in rows])
+        time.sleep(0.1)
+
+    def kept():
+        found = [(m.offset, m.key, m.value) for m in read(where, len(harness.KEPT))]
+        return found[: len(harness.KEPT)] == harness.KEPT
+
+    until("only the newest of each key", kept)
 
 
 def member():
@@ -162,6 +244,9 @@ harness.run(
     + [(f"codec-{name}", codec(name)) for name in ("none", "gzip", "snappy", "lz4", "zstd")]
     + [
         ("idempotent", idempotent),
+        ("transactions", transactions),
+        ("transaction-offsets", transaction_offsets),
+        ("compaction", compaction),
         ("group-rebalance", group_rebalance),
         ("group-resumes", group_resumes),
         ("group-kip848", harness.skip("kafka-python speaks the classic protocol only")),

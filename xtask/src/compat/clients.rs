@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::Result;
 use crate::peer::kafka;
 use crate::place;
-use crate::run::program;
+use crate::run::{cargo, program};
 use crate::tools::{self, Tool};
 
 pub(super) struct Client {
@@ -44,6 +44,10 @@ pub(super) const ALL: &[Client] = &[
     Client {
         name: "kafka-go",
         prepare: || go("kafkago"),
+    },
+    Client {
+        name: "rskafka",
+        prepare: rust,
     },
     Client {
         name: "java",
@@ -114,6 +118,17 @@ fn go(name: &str) -> Result<Vec<String>> {
         .limit(400)
         .output()?;
     Ok(words([binary]))
+}
+
+fn rust() -> Result<Vec<String>> {
+    let target = place::cache("compat-rust")?;
+    cargo()
+        .dir(here("rust"))
+        .args(["build", "--quiet", "--locked", "--target-dir"])
+        .arg(&target)
+        .limit(600)
+        .output()?;
+    Ok(words([target.join("debug/riverlog-compat-rust")]))
 }
 
 fn java() -> Result<Vec<String>> {

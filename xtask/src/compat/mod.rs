@@ -47,6 +47,9 @@ const CASES: &[&str] = &[
     "codec-lz4",
     "codec-zstd",
     "idempotent",
+    "transactions",
+    "transaction-offsets",
+    "compaction",
     "group-rebalance",
     "group-resumes",
     "group-kip848",
@@ -168,7 +171,8 @@ fn run_on(
         .set("offsets.topic.num.partitions", "5")
         // Members hear of a rebalance with their next heartbeat; five seconds apart is too slow to watch.
         .set("group.consumer.min.heartbeat.interval.ms", "500")
-        .set("group.consumer.heartbeat.interval.ms", "500");
+        .set("group.consumer.heartbeat.interval.ms", "500")
+        .set("log.cleaner.backoff.ms", "200");
     spec.port = port;
     spec.advertised = Some(relay.port());
     spec.settings.extend(args.settings.iter().cloned());
@@ -199,7 +203,7 @@ fn run_on(
 }
 
 /// Seconds that a client program may take in all.
-const CLIENT_LIMIT_S: u64 = 60;
+const CLIENT_LIMIT_S: u64 = 120;
 
 fn run_client(
     command: &[String],

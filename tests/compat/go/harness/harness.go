@@ -29,6 +29,30 @@ type Record struct {
 	Headers    []Header
 }
 
+// Compact are the settings of the topic that compaction writes Rounds to, one a segment; Kept is what is left, as At prints it.
+var (
+	Compact = map[string]string{"cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dirty.ratio": "0.01"}
+	Rounds  = [][]Record{
+		{keyed("a", "0"), keyed("b", "0"), keyed("c", "0")},
+		{keyed("a", "1"), keyed("b", "1")},
+		{keyed("a", "2")},
+		{{Key: []byte("c")}},
+		{keyed("end", "0")},
+	}
+	Kept = []string{"4:b=1", "5:a=2", "6:c=null", "7:end=0"}
+)
+
+func keyed(key, value string) Record { return Record{Key: []byte(key), Value: []byte(value)} }
+
+// At is a record as Kept has it.
+func At(offset int64, key, value []byte) string {
+	text := "null"
+	if value != nil {
+		text = string(value)
+	}
+	return fmt.Sprintf("%d:%s=%s", offset, key, text)
+}
+
 // Case is a named function; what it returns is why it failed.
 type Case struct {
 	Name string

@@ -84,6 +84,39 @@ func partitions(name string) (int, error) {
 	return len(answer.Topics[0].Partitions), answer.Topics[0].Error
 }
 
+// compaction leaves the newest of each key.
+func compaction() error {
+	where := prefix + "-compact"
+	var settings []kafka.ConfigEntry
+	for name, value := range Compact {
+		settings = append(settings, kafka.ConfigEntry{ConfigName: name, ConfigValue: value})
+	}
+	answer, err := client.CreateTopics(background, &kafka.CreateTopicsRequest{
+		Topics: []kafka.TopicConfig{{Topic: where, NumPartitions: 1, ReplicationFactor: 1, ConfigEntries: settings}},
+	})
+	if err := First(err, answer.Errors[where]); err != nil {
+		return err
+	}
+	for _, round := range Rounds {
+		var messages []kafka.Message
+		for _, r := range round {
+			messages = append(messages, kafka.Message{Key: r.Key, Value: r.Value})
+		}
+		if err := produce(where, 0, messages...); err != nil {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return Until("only the newest of each key", func() (bool, error) {
+		found, err := read(where, len(Kept), 0)
+		var got []string
+		for _, m := range found {
+			got = append(got, At(m.Offset, m.Key, m.Value))
+		}
+		return slices.Equal(got, Kept), err
+	})
+}
+
 func createTopic() error {
 	if err := create(topic, 3); err != nil {
 		return err
@@ -358,6 +391,9 @@ func main() {
 		codec("lz4", kafka.Lz4),
 		codec("zstd", kafka.Zstd),
 		{"idempotent", func() error { return Skip("kafka-go has no idempotent producer") }},
+		{"transactions", func() error { return Skip("kafka-go writes no transactions") }},
+		{"transaction-offsets", func() error { return Skip("kafka-go writes no transactions") }},
+		{"compaction", compaction},
 		{"group-rebalance", groupRebalance},
 		{"group-resumes", groupResumes},
 		{"group-kip848", func() error { return Skip("kafka-go speaks the classic protocol only") }},

@@ -47,9 +47,12 @@ func withAdmin(work func(sarama.ClusterAdmin) error) error {
 	return work(admin)
 }
 
-func create(name string, partitions int32) error {
+func create(name string, partitions int32) error { return createWith(name, partitions, nil) }
+
+func createWith(name string, partitions int32, settings map[string]*string) error {
 	return withAdmin(func(a sarama.ClusterAdmin) error {
-		return a.CreateTopic(name, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false)
+		detail := sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1, ConfigEntries: settings}
+		return a.CreateTopic(name, &detail, false)
 	})
 }
 
@@ -77,7 +80,23 @@ func numbered(n int, partition int32) *sarama.ProducerMessage {
 }
 
 func read(name string, count int, offset int64) ([]*sarama.ConsumerMessage, error) {
-	consumer, err := sarama.NewConsumer(addresses, config())
+	return readWith(config(), name, count, offset)
+}
+
+// committed are the values that readers of committed records see.
+func committed(name string, count int) ([]string, error) {
+	c := config()
+	c.Consumer.IsolationLevel = sarama.ReadCommitted
+	found, err := readWith(c, name, count, 0)
+	var values []string
+	for _, m := range found {
+		values = append(values, string(m.Value))
+	}
+	return values, err
+}
+
+func readWith(c *sarama.Config, name string, count int, offset int64) ([]*sarama.ConsumerMessage, error) {
+	consumer, err := sarama.NewConsumer(addresses, c)
 	if err != nil {
 		return nil, err
 	}
@@ -168,6 +187,149 @@ func idempotent() error {
 		}
 	}
 	return nil
+}
+
+func transactional(id string) (sarama.SyncProducer, error) {
+	c := config()
+	c.Producer.Idempotent = true
+	c.Producer.Transaction.ID = id
+	c.Producer.Transaction.Timeout = 10 * time.Second
+	c.Net.MaxOpenRequests = 1
+	return sarama.NewSyncProducer(addresses, c)
+}
+
+func sendAll(p sarama.SyncProducer, name string, values ...string) error {
+	var messages []*sarama.ProducerMessage
+	for _, v := range values {
+		messages = append(messages, &sarama.ProducerMessage{Topic: name, Key: sarama.StringEncoder("k"), Value: sarama.StringEncoder(v)})
+	}
+	return p.SendMessages(messages)
+}
+
+func transactions() error {
+	where := prefix + "-txn"
+	if err := create(where, 1); err != nil {
+		return err
+	}
+	producer, err := transactional(where)
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	for n := range 3 {
+		end := producer.CommitTxn
+		if n == 1 {
+			end = producer.AbortTxn
+		}
+		values := []string{fmt.Sprintf("%d-0", n), fmt.Sprintf("%d-1", n), fmt.Sprintf("%d-2", n)}
+		if err := producer.BeginTxn(); err != nil {
+			return err
+		}
+		if err := First(sendAll(producer, where, values...), end()); err != nil {
+			return err
+		}
+	}
+	// A new instance aborts what the old one has open, and fences it.
+	if err := First(producer.BeginTxn(), sendAll(producer, where, "late")); err != nil {
+		return err
+	}
+	newer, err := transactional(where)
+	if err != nil {
+		return err
+	}
+	defer newer.Close()
+	if producer.CommitTxn() == nil {
+		return fmt.Errorf("the old instance isn't fenced")
+	}
+	if err := First(newer.BeginTxn(), sendAll(newer, where, "new"), newer.CommitTxn()); err != nil {
+		return err
+	}
+	got, err := committed(where, 7)
+	return First(err, Same(got, []string{"0-0", "0-1", "0-2", "2-0", "2-1", "2-2", "new"}, "records"))
+}
+
+func transactionOffsets() error {
+	source, target, name := prefix+"-txn-in", prefix+"-txn-out", prefix+"-txn-group"
+	var messages []*sarama.ProducerMessage
+	for n := range 4 {
+		messages = append(messages, numbered(n, 0))
+	}
+	if err := First(create(source, 1), create(target, 1), produce(source, config(), messages)); err != nil {
+		return err
+	}
+	producer, err := transactional(prefix + "-txn-copy")
+	if err != nil {
+		return err
+	}
+	defer producer.Close()
+	step := func(at int64, kept bool, expected int64) error {
+		records, err := read(source, 2, at)
+		if err != nil {
+			return err
+		}
+		offsets := map[string][]*sarama.PartitionOffsetMetadata{source: {{Partition: 0, Offset: at + 2}}}
+		end := producer.AbortTxn
+		if kept {
+			end = producer.CommitTxn
+		}
+		if err := producer.BeginTxn(); err != nil {
+			return err
+		}
+		err = First(
+			sendAll(producer, target, string(records[0].Value), string(records[1].Value)),
+			producer.AddOffsetsToTxn(offsets, name),
+			end(),
+		)
+		if err != nil {
+			return err
+		}
+		return withAdmin(func(a sarama.ClusterAdmin) error {
+			return Until(fmt.Sprintf("committed offset %d", expected), func() (bool, error) {
+				all, err := a.ListConsumerGroupOffsets(name, map[string][]int32{source: {0}})
+				if err != nil {
+					return false, err
+				}
+				return all.GetBlock(source, 0).Offset == expected, nil
+			})
+		})
+	}
+	for _, err := range []error{step(0, true, 2), step(2, false, 2), step(2, true, 4)} {
+		if err != nil {
+			return err
+		}
+	}
+	got, err := committed(target, 4)
+	return First(err, Same(got, []string{"0", "1", "2", "3"}, "each record once"))
+}
+
+// compaction leaves the newest of each key.
+func compaction() error {
+	where := prefix + "-compact"
+	settings := map[string]*string{}
+	for name, value := range Compact {
+		settings[name] = &value
+	}
+	if err := createWith(where, 1, settings); err != nil {
+		return err
+	}
+	for _, round := range Rounds {
+		var messages []*sarama.ProducerMessage
+		for _, r := range round {
+			messages = append(messages, &sarama.ProducerMessage{Key: bytes(r.Key), Value: bytes(r.Value)})
+		}
+		if err := produce(where, config(), messages); err != nil {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return Until("only the newest of each key", func() (bool, error) {
+		found, err := read(where, len(Kept), 0)
+		var got []string
+		for _, m := range found {
+			got = append(got, At(m.Offset, m.Key, m.Value))
+		}
+		return slices.Equal(got, Kept), err
+	})
 }
 
 // member of the group: what it was given and what it read.
@@ -391,6 +553,9 @@ func main() {
 		codec("lz4", sarama.CompressionLZ4),
 		codec("zstd", sarama.CompressionZSTD),
 		{"idempotent", idempotent},
+		{"transactions", transactions},
+		{"transaction-offsets", transactionOffsets},
+		{"compaction", compaction},
 		{"group-rebalance", groupRebalance},
 		{"group-resumes", groupResumes},
 		{"group-kip848", func() error { return Skip("sarama speaks the classic protocol only") }},
