@@ -223,16 +223,15 @@ impl Node {
             if !compact {
                 return;
             }
-            state
-                .candidates
-                .entry(partition.key)
-                .or_insert_with(|| Candidate {
-                    partition: partition.clone(),
-                    seen: Offset(-1),
-                    again_ms: i64::MAX,
-                    dirty_ratio: 0.0,
-                    unsynced: 0,
-                });
+            let candidate = state.candidates.entry(partition.key);
+            let candidate = candidate.or_insert_with(|| Candidate {
+                partition: partition.clone(),
+                seen: Offset(-1),
+                again_ms: i64::MAX,
+                dirty_ratio: 0.0,
+                unsynced: 0,
+            });
+            candidate.seen = Offset(-1);
             state.look_at.is_none()
         };
         if arm {
@@ -342,16 +341,20 @@ impl Node {
         let settings = self.cleaner_settings();
         let mut due = Vec::new();
         let mut start = Vec::new();
+        let mut clean = Vec::new();
+        // Only the first append after a look of the upkeep is told to the cleaner.
+        let written = |partition: &Partition| partition.state.lock().upkeep.dirty;
+        let written_to: Vec<bool> = seen.iter().map(|s| written(&s.partition)).collect();
         {
             let mut state = self.cleaner.state.lock();
             state.looking = false;
-            for Seen {
-                partition,
-                upto,
-                whole,
-                found,
-            } in seen
-            {
+            for (seen, written_to) in seen.into_iter().zip(written_to) {
+                let Seen {
+                    partition,
+                    upto,
+                    whole,
+                    found,
+                } = seen;
                 let key = partition.key;
                 let config = partition.topic.config.load();
                 let found = match found {
@@ -368,9 +371,10 @@ impl Node {
                 let ratio = found.dirty_ratio();
                 if found.dirty_bytes > 0 && (ratio > config.min_cleanable_dirty_ratio || overdue) {
                     due.push((ratio, partition.clone()));
-                } else if again_ms.is_none() && found.dirty_bytes == 0 && whole {
+                } else if again_ms.is_none() && found.dirty_bytes == 0 && whole && !written_to {
                     // The next append brings it back.
                     state.candidates.remove(&key);
+                    clean.push(partition);
                     continue;
                 }
                 if let Some(candidate) = state.candidates.get_mut(&key) {
@@ -389,6 +393,12 @@ impl Node {
                     state.passes.insert(partition.key, None);
                     start.push((state.offsets.get(partition.key), partition));
                 }
+            }
+        }
+        for partition in clean {
+            // Unless it came in between.
+            if written(&partition) {
+                self.note_for_cleaner(&partition, false, now);
             }
         }
         for (cleaned, partition) in start {

@@ -169,6 +169,21 @@ fn what_was_not_synced_at_the_look_is_cleaned_after_the_next() {
 }
 
 #[test]
+fn a_partition_that_was_clean_is_looked_at_again_after_the_next_append() {
+    let mut settings = settings();
+    settings.retention_check_ms = 300_000;
+    let mut host = open_with(&CrashDisk::new(1), settings);
+    create(&mut host, "t", 1, &[COMPACT]);
+    let to = partition(&host, "t", 0);
+    for round in 1..=3 {
+        fill(&mut host, &to, 100);
+        host.advance(Duration::from_secs(40));
+        let kept = keys(&mut host, "t");
+        assert!(kept.len() < 30, "round {round}: {kept:?}");
+    }
+}
+
+#[test]
 fn a_deleted_key_never_returns() {
     let disk = CrashDisk::new(1);
     let mut host = open(&disk);
