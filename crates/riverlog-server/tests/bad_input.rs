@@ -9,10 +9,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Server, eventually, http, riverlog, run_with, signal, wait};
+use common::{Server, ask, eventually, http, riverlog, run_with, signal, wait};
+use riverlog_wire::batch::BatchBuilder;
+use riverlog_wire::compression::Compression;
 use riverlog_wire::frame;
 use riverlog_wire::messages::fetch_request::{FetchPartition, FetchTopic};
-use riverlog_wire::messages::{FetchRequest, Request};
+use riverlog_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use riverlog_wire::messages::{FetchRequest, ProduceRequest, Request};
 
 /// The words that start a broker on a free port.
 fn serve(data: &Path) -> [&str; 7] {
@@ -273,6 +276,82 @@ fn clients_that_stall_hold_little_memory_and_nobody_else() {
     // One frame may pass the bound, so that there is always progress.
     assert!(held.parse::<f64>().unwrap() < f64::from(64 << 20), "{held}");
     drop(stalled);
+    assert_eq!(server.stop().0, Some(0));
+}
+
+/// As many connections as the system grants this process, up to 12,000; the server has the same limit, of 20,000 open files say.
+#[test]
+fn thousands_of_connections_cost_little_and_leave_the_log_its_files() {
+    let granted = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let count = granted.unwrap_or(u64::MAX).saturating_sub(500).min(12_000);
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    server.ok(&["topic", "create", "t", "-p", "50"]);
+    let before = resident(&server);
+    let held: Vec<TcpStream> = (0..count)
+        .map(|_| TcpStream::connect(&server.kafka).unwrap())
+        .collect();
+    let start = Instant::now();
+    for partition in 0..50 {
+        server.ok_with(&["produce", "t", "-p", &partition.to_string()], "x\n");
+    }
+    assert_eq!(server.ok(&["consume", "t", "-e"]).lines().count(), 50);
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    let each = (resident(&server) - before) * 1024 / count.max(1);
+    assert!(each < 32, "{each} KiB a connection");
+    drop(held);
+    let (code, log) = server.stop();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(!log.contains("ERROR"), "{log}");
+}
+
+#[test]
+fn a_client_that_was_told_to_slow_down_is_not_read_from_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let full = ["riverlog.max.records=1", "riverlog.when.full=block"];
+    server.ok(&["topic", "create", "t", "-c", full[0], "-c", full[1]]);
+    server.ok_with(&["produce", "t"], "x\n");
+    let mut batch = BatchBuilder::new(Compression::None);
+    batch.push(1, None, Some(b"y"), &[]);
+    let produce = ProduceRequest {
+        acks: -1,
+        timeout_ms: 1,
+        topic_data: vec![TopicProduceData {
+            name: "t".to_owned(),
+            partition_data: vec![PartitionProduceData {
+                index: 0,
+                records: Some(batch.build().into()),
+            }],
+            ..TopicProduceData::default()
+        }],
+        ..ProduceRequest::default()
+    };
+    let answer = ask(&server.kafka, 12, &produce);
+    let pause = Duration::from_millis(answer.throttle_time_ms.try_into().unwrap());
+    assert!(pause >= Duration::from_millis(100), "{answer:?}");
+    // The same again, and another request behind it once it is answered.
+    let mut stream = TcpStream::connect(&server.kafka).unwrap();
+    let timeout = Some(Duration::from_secs(30));
+    stream.set_read_timeout(timeout).unwrap();
+    let mut answered = |bytes: &[u8]| {
+        stream.write_all(bytes).unwrap();
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).unwrap();
+        let mut body = vec![0; u32::from_be_bytes(length) as usize];
+        stream.read_exact(&mut body).unwrap();
+        Instant::now()
+    };
+    let told = answered(&request(12, &produce));
+    let next = answered(&fetch(0, 0));
+    assert!(next - told >= pause * 9 / 10, "{:?}", next - told);
+    // And with it the pause is over.
+    let start = Instant::now();
+    for _ in 0..20 {
+        answered(&fetch(0, 0));
+    }
+    assert!(start.elapsed() < pause * 20, "{:?}", start.elapsed());
     assert_eq!(server.stop().0, Some(0));
 }
 

@@ -303,3 +303,32 @@ fn commands_that_need_no_broker() {
     assert!(out(&["man"]).contains(".TH riverlog"));
     assert!(out(&["--help"]).contains("produce"));
 }
+
+/// The best of some, so that a busy machine doesn't count.
+#[test]
+fn a_command_takes_at_most_50_ms() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    server.ok(&["topic", "create", "orders", "-p", "3"]);
+    server.ok_with(&["produce", "orders"], "a\nb\n");
+    server.ok(&["consume", "orders", "-e", "--group", "billing"]);
+    let commands = [
+        &["topic", "list"][..],
+        &["topic", "describe", "orders"],
+        &["produce", "orders"],
+        &["consume", "orders", "-n", "1"],
+        &["group", "list"],
+        &["group", "lag", "billing"],
+        &["config", "get", "topic:orders"],
+        &["cluster", "status"],
+    ];
+    for command in commands {
+        let timed = || {
+            let start = std::time::Instant::now();
+            server.ok_with(command, "x\n");
+            start.elapsed()
+        };
+        let best = (0..15).map(|_| timed()).min().unwrap();
+        assert!(best.as_millis() <= 50, "{command:?} took {best:?}");
+    }
+}

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use parking_lot::{Condvar, Mutex};
@@ -184,6 +184,8 @@ struct Signals {
 struct State {
     /// Counts what has become ready.
     ready: u64,
+    /// Until when nothing is taken from the client.
+    muted_until: Option<Instant>,
     over: bool,
 }
 
@@ -242,8 +244,15 @@ fn read(
             let frame = frame::split_frame(&mut received, max).map_err(io::Error::other)?;
             let Some(frame) = frame else { break };
             let mut state = signals.state.lock();
-            while session.is_busy() && !state.over {
-                signals.changed.wait(&mut state);
+            while !state.over {
+                if session.is_busy() {
+                    signals.changed.wait(&mut state);
+                } else if let Some(until) = state.muted_until.filter(|at| *at > Instant::now()) {
+                    // A client that was told to slow down, and doesn't, waits here (KIP-219).
+                    signals.changed.wait_until(&mut state, until);
+                } else {
+                    break;
+                }
             }
             if state.over {
                 return Ok(());
@@ -271,6 +280,11 @@ fn write(responses: &Responses, stream: &TcpStream, signals: &Signals) -> io::Re
             write_part(stream, part)?;
         }
         taken.map_err(io::Error::other)?;
+        let pause = responses.take_pause();
+        if !pause.is_zero() {
+            let mut state = signals.state.lock();
+            state.muted_until = state.muted_until.max(Instant::now().checked_add(pause));
+        }
         if any {
             signals.make_room();
             continue;

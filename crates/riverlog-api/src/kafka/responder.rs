@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -51,7 +52,8 @@ impl Close {
 
 enum Slot {
     Waiting,
-    Ready(Vec<Part>),
+    /// With how long the client is to pause after it.
+    Ready(Vec<Part>, Duration),
     /// acks=0: no response at all.
     Nothing,
     Close(Close),
@@ -69,6 +71,8 @@ struct Queue {
     /// Number of the slot at the front.
     first: u64,
     slots: VecDeque<Slot>,
+    /// The longest pause that responses which were taken have told the client.
+    pause: Duration,
 }
 
 impl Slots {
@@ -103,11 +107,15 @@ impl Slots {
     }
     /// Takes the responses at the front that are ready.
     pub(crate) fn take(&self, out: &mut Vec<Part>) -> Result<(), Close> {
-        let mut queue = self.queue.lock();
+        let mut guard = self.queue.lock();
+        let queue = &mut *guard;
         while let Some(slot) = queue.slots.front_mut() {
             match slot {
                 Slot::Waiting => break,
-                Slot::Ready(parts) => out.append(parts),
+                Slot::Ready(parts, pause) => {
+                    out.append(parts);
+                    queue.pause = queue.pause.max(*pause);
+                }
                 Slot::Nothing => {}
                 Slot::Close(close) => return Err(close.clone()),
             }
@@ -137,6 +145,11 @@ impl Responses {
     pub fn take(&self, out: &mut Vec<Part>) -> Result<(), Close> {
         self.0.take(out)
     }
+    /// How long the host shouldn't take requests from this connection, beginning when what was taken so far is written: a client
+    /// that was told to slow down, and doesn't, waits here (KIP-219). Zero after that, until the next one is told.
+    pub fn take_pause(&self) -> Duration {
+        std::mem::take(&mut self.0.queue.lock().pause)
+    }
     /// Requests under way, and responses that are not taken yet.
     pub fn in_flight(&self) -> usize {
         self.0.len()
@@ -163,14 +176,21 @@ impl Responder {
     }
     /// Sends a response in the version of its request.
     pub(crate) fn send<R: Response>(self, response: &R) {
+        self.send_throttled(response, Duration::ZERO);
+    }
+    /// Sends a response that tells the client to pause for so long; nothing is read from it meanwhile.
+    pub(crate) fn send_throttled<R: Response>(self, response: &R, pause: Duration) {
         let version = self.version;
-        self.send_in(version, response);
+        self.send_with(version, response, pause);
     }
     /// Sends a response in a version of the caller's choice (ApiVersions answers unknown versions in version 0).
     pub(crate) fn send_in<R: Response>(self, version: i16, response: &R) {
+        self.send_with(version, response, Duration::ZERO);
+    }
+    fn send_with<R: Response>(mut self, version: i16, response: &R, pause: Duration) {
         let mut frame = Vec::new();
         match encode_response(&mut frame, version, self.correlation_id, response) {
-            Ok(()) => self.send_parts(vec![Part::Bytes(frame.into())]),
+            Ok(()) => self.fill(Slot::Ready(vec![Part::Bytes(frame.into())], pause)),
             // Our own mistake: a field that this version doesn't have. The connection ends rather than lie.
             Err(error) => {
                 self.close(Close::new(format!(
@@ -200,7 +220,7 @@ impl Responder {
     }
     /// Sends a whole frame in pieces, length and header included.
     pub(crate) fn send_parts(mut self, parts: Vec<Part>) {
-        self.fill(Slot::Ready(parts));
+        self.fill(Slot::Ready(parts, Duration::ZERO));
     }
     /// Sends nothing (acks=0).
     pub(crate) fn nothing(mut self) {

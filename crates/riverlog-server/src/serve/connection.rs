@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use parking_lot::Mutex;
 use riverlog_api::kafka::{Close, KafkaDoor, Part, Peer, Session};
 use riverlog_host::Driver;
 use riverlog_log::Slice;
@@ -17,6 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::limits::{Limits, Receiving};
 
@@ -75,8 +77,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Peer) ->
     let wake = Arc::clone(&ready);
     let session = Session::new(Arc::clone(&shared.door), peer, move || wake.notify_one());
     let responses = session.responses();
-    let reading = read_frames(&shared, session, &mut read, &room);
-    let writing = write_responses(responses, &mut write, &ready, &room);
+    let muted = Muted::default();
+    let reading = read_frames(&shared, session, &mut read, &room, &muted);
+    let writing = write_responses(responses, &mut write, &ready, &room, &muted);
     let ended = tokio::select! {
         ended = reading => ended,
         ended = writing => ended,
@@ -97,11 +100,35 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Peer) ->
     ended
 }
 
+/// Until when nothing is taken from a client that was told to slow down (KIP-219): one that keeps to it notices nothing.
+#[derive(Default)]
+struct Muted(Mutex<Option<Instant>>);
+
+impl Muted {
+    fn pause(&self, pause: Duration) {
+        if !pause.is_zero() {
+            let mut until = self.0.lock();
+            *until = (*until).max(Instant::now().checked_add(pause));
+        }
+    }
+
+    async fn over(&self) {
+        loop {
+            let Some(until) = *self.0.lock() else { return };
+            if until <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(until).await;
+        }
+    }
+}
+
 async fn read_frames(
     shared: &Shared,
     mut session: Session,
     read: &mut OwnedReadHalf,
     room: &Notify,
+    muted: &Muted,
 ) -> Ended {
     let max = shared.door.settings.max_frame_bytes;
     let mut stop = shared.stop.clone();
@@ -115,6 +142,10 @@ async fn read_frames(
                     largest = largest.max(frame.len());
                     while session.is_busy() {
                         room.notified().await;
+                    }
+                    tokio::select! {
+                        () = muted.over() => {}
+                        () = stopped(&mut stop) => {}
                     }
                     if let Err(close) = session.on_frame(&frame, shared.driver.now()) {
                         return Ended::Refused(close);
@@ -188,6 +219,7 @@ async fn write_responses(
     write: &mut OwnedWriteHalf,
     ready: &Notify,
     room: &Notify,
+    muted: &Muted,
 ) -> Ended {
     let mut parts = Vec::new();
     loop {
@@ -199,6 +231,7 @@ async fn write_responses(
         if let Err(close) = taken {
             return Ended::Refused(close);
         }
+        muted.pause(responses.take_pause());
         if any {
             room.notify_one();
         } else {

@@ -87,7 +87,10 @@ pub(super) fn handle(
         if acks == 0 {
             finish_silently(responder, &outcomes);
         } else {
-            responder.send(&respond(&door, version, shape, outcomes));
+            let pause = outcomes.iter().map(|o| o.retry_after).max();
+            let pause = pause.unwrap_or_default();
+            let response = respond(&door, version, shape, outcomes, pause);
+            responder.send_throttled(&response, pause);
         }
     });
     let timeout = millis(request.timeout_ms);
@@ -158,11 +161,10 @@ fn respond(
     version: i16,
     shape: Vec<Asked>,
     outcomes: Vec<Outcome>,
+    pause: Duration,
 ) -> ProduceResponse {
-    let wait = outcomes.iter().map(|o| o.retry_after).max();
-    let wait_ms = wait.unwrap_or_default().as_millis();
     let mut response = ProduceResponse {
-        throttle_time_ms: i32::try_from(wait_ms).unwrap_or(i32::MAX),
+        throttle_time_ms: i32::try_from(pause.as_millis()).unwrap_or(i32::MAX),
         ..ProduceResponse::default()
     };
     let mut leading = BTreeSet::new();
