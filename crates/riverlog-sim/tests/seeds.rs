@@ -49,6 +49,11 @@ fn a_checkpoint_that_found_no_room_was_never_tried_again() {
 }
 
 #[test]
+fn a_deletion_said_twice_waited_for_room_that_it_kept_itself() {
+    holds(1_000_544);
+}
+
+#[test]
 fn a_seed_gives_one_run() {
     assert_eq!(
         run(3, Options::default()).trace,

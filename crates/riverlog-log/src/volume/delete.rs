@@ -32,7 +32,12 @@ impl Volume {
         }
         let until = {
             let mut table = self.table.lock();
+            let durable = self.wal.durable();
             for key in keys {
+                // A full write-ahead log couldn't take a second entry, and would wait for it to let go of the first.
+                if table.deletion_is_durable(*key, durable) {
+                    continue;
+                }
                 table.remove(*key);
                 let range = self.wal.submit_deleted(*key);
                 table.deletion_submitted(*key, range);

@@ -278,6 +278,11 @@ impl Table {
     pub(super) fn deleted_lately(&self, key: LogKey) -> bool {
         self.deletions.contains_key(&key)
     }
+    /// Whether an entry before `durable` says that `key` was deleted, and nothing has come of it since.
+    pub(super) fn deletion_is_durable(&self, key: LogKey, durable: Lsn) -> bool {
+        let said = |d: &Deletion| d.end <= durable && d.anew.is_none();
+        !self.logs.contains_key(&key) && self.deletions.get(&key).is_some_and(said)
+    }
     /// The place that must be durable before a log that was deleted lately can be used again.
     pub(super) fn anew(&mut self, key: LogKey) -> Option<&mut Option<Lsn>> {
         let deletion = self.deletions.get_mut(&key)?;
