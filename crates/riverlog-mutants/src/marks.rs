@@ -51,6 +51,12 @@ marks! {
     PartitionMoved,
     /// A stale member was refused.
     StaleCommitRefused,
+    /// A member left its group.
+    MemberLeft,
+    /// A member that was heard of no more was left out of its group.
+    MemberExpired,
+    /// A setting was changed under load.
+    SettingChanged,
     /// A node was stopped cleanly.
     StoppedCleanly,
     /// A node stood still.

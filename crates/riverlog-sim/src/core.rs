@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use riverlog_checker::What;
 use riverlog_core::Now;
 use riverlog_core::metadata::TopicRef;
 use riverlog_log::disk::{CrashDisk, Random};
@@ -14,13 +15,14 @@ use riverlog_node::harness::Seeded;
 use riverlog_node::{Host, Job, Node, PartitionRef};
 use riverlog_wire::Offset;
 
+use crate::history::{History, place_of};
 use crate::host::SimHost;
 use crate::model::{Model, Place, Violation};
 use crate::swarm::Swarm;
 use crate::trace::Trace;
 use crate::transactions::Transactions;
 use crate::wall::Wall;
-use crate::world::{Event, Outcome};
+use crate::world::{Event, Options, Outcome};
 
 /// Answers on their way: to whom, to which request.
 pub(crate) type Inbox = Arc<Mutex<Vec<(usize, u64, Outcome)>>>;
@@ -39,6 +41,7 @@ pub(crate) struct Core {
     pub(crate) model: Model,
     pub(crate) transactions: Transactions,
     pub(crate) trace: Trace,
+    pub(crate) history: History,
     pub(crate) clock: Duration,
     pub(crate) wall: Wall,
     pub(crate) healing: bool,
@@ -80,13 +83,14 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(mut random: Random, swarm: Swarm, show: bool) -> Core {
+    pub(crate) fn new(mut random: Random, swarm: Swarm, options: Options) -> Core {
         Core {
             disk: CrashDisk::new(random.next_u64()),
             random,
             model: Model::new(&swarm),
             transactions: Transactions::default(),
-            trace: Trace::new(show),
+            trace: Trace::new(options.show),
+            history: History::new(options.history, &swarm),
             clock: Duration::ZERO,
             wall: Wall::new(),
             healing: false,
@@ -127,6 +131,18 @@ impl Core {
     }
     pub(crate) fn note(&mut self, what: impl Display) {
         self.trace.note(self.clock, what);
+    }
+    /// Something that a client did or was told about a partition, for the history.
+    pub(crate) fn tell_history(
+        &mut self,
+        client: &str,
+        there: Place,
+        what: impl FnOnce(riverlog_checker::Place) -> What,
+    ) {
+        if self.history.keeps(there) {
+            let place = place_of(&self.swarm, there);
+            self.history.note(self.clock, client, what(place));
+        }
     }
     /// The client's next step, after some thought.
     pub(crate) fn think(&mut self, client: usize) {
@@ -214,7 +230,7 @@ impl Core {
         if self.host.take_jobs() {
             for job in node.take_jobs() {
                 // Jobs begin a little later, in an order that the seed decides.
-                self.schedule_in(50, Event::Run(self.life, Box::new(job)));
+                self.schedule_in(self.swarm.lag, Event::Run(self.life, Box::new(job)));
             }
         }
         if self.host.take_deadline() {

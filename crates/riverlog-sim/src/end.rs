@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use riverlog_checker::What;
 use riverlog_core::metadata::TopicRef;
 use riverlog_log::{Disk, OpenMode};
 use riverlog_mutants::{Mark, sometimes};
@@ -14,6 +15,7 @@ use riverlog_wire::{ErrorCode, Offset};
 
 use crate::clients::{GROUP, records_of};
 use crate::files;
+use crate::history::{place_of, transactional};
 use crate::model::{Place, Violation};
 use crate::transactions::{self, committed_of};
 use crate::world::{Event, World, fetch_one};
@@ -23,6 +25,7 @@ impl World {
     pub(crate) fn heal_and_progress(&mut self) -> Result<(), Violation> {
         self.core.note("all faults are healed");
         self.core.healing = true;
+        self.core.history.healed(self.core.clock);
         self.core.disk.heal();
         self.core.disk.set_capacity(None);
         self.core.slow_until = Duration::ZERO;
@@ -46,6 +49,14 @@ impl World {
             if self.core.clock >= look {
                 let moved = self.clients.iter().all(|c| c.has_progressed());
                 if moved && self.all_read(&mut goals) {
+                    // Producers have gone on: perhaps there is more by now.
+                    if !self.all_read(&mut BTreeMap::new()) {
+                        return Ok(());
+                    }
+                    let what = What::Drained {
+                        group: GROUP.to_owned(),
+                    };
+                    self.core.history.note(self.core.clock, GROUP, what);
                     return Ok(());
                 }
                 look = self.core.clock + Duration::from_millis(2);
@@ -114,19 +125,33 @@ impl World {
         }
         for place in self.core.places() {
             let (start, found) = self.read_whole(place)?;
+            if self.core.history.keeps(place) {
+                let records = found.iter().map(|(o, v)| (o.0, v.clone())).collect();
+                let at = self.core.clock;
+                let name = place_of(&self.core.swarm, place);
+                self.core.history.whole(at, name, start, records, false);
+            }
             self.core.model.read_whole(place, start, &found)?;
         }
         if self.core.swarm.transactors > 0 {
             for partition in 0..transactions::PARTITIONS {
                 let found = self.read_committed(partition)?;
-                self.core.transactions.read_whole(partition, &found)?;
+                let values: Vec<String> = found.iter().map(|(_, v)| v.clone()).collect();
+                if self.core.history.is_on() {
+                    let (at, place) = (self.core.clock, transactional(partition));
+                    let records = found.into_iter().map(|(o, v)| (o.0, v)).collect();
+                    self.core
+                        .history
+                        .whole(at, place, Offset::ZERO, records, true);
+                }
+                self.core.transactions.read_whole(partition, &values)?;
             }
         }
         Ok(())
     }
 
     /// All that a reader of committed records finds in a partition that transactors have written to.
-    fn read_committed(&mut self, partition: i32) -> Result<Vec<String>, Violation> {
+    fn read_committed(&mut self, partition: i32) -> Result<Vec<(Offset, String)>, Violation> {
         let mut from = Offset::ZERO;
         let mut found = Vec::new();
         loop {

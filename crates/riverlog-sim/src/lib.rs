@@ -12,6 +12,7 @@ mod core;
 mod end;
 mod faults;
 mod files;
+mod history;
 mod host;
 mod model;
 mod network;

@@ -22,6 +22,9 @@ struct Args {
     /// Run each seed twice and compare the traces.
     #[arg(long)]
     twice: bool,
+    /// Write what the clients of --seed did and were told to this file, for riverlog-checker.
+    #[arg(long, requires = "seed")]
+    history: Option<std::path::PathBuf>,
     /// Print what happens.
     #[arg(long)]
     show: bool,
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
     };
     let options = Options {
         show: args.show,
+        history: args.history.is_some(),
         pace: args.pace,
     };
     let (began, core_began) = (Instant::now(), core_time());
@@ -90,6 +94,12 @@ fn main() -> ExitCode {
         if args.twice && run(seed, again).trace != report.trace {
             eprintln!("seed {seed} gave two different traces: something outside the seed decides");
             return ExitCode::FAILURE;
+        }
+        if let Some(path) = &args.history
+            && let Err(error) = write_history(path, &report)
+        {
+            eprintln!("{}: {error}", path.display());
+            return ExitCode::from(2);
         }
         if let Some(violation) = &report.violation {
             eprintln!(
@@ -115,6 +125,11 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
+}
+
+fn write_history(path: &std::path::Path, report: &Report) -> std::io::Result<()> {
+    let file = std::io::BufWriter::new(std::fs::File::create(path)?);
+    riverlog_checker::write(file, &report.history)
 }
 
 fn parse_range(text: &str) -> Option<std::ops::Range<u64>> {

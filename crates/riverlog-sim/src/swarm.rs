@@ -42,6 +42,12 @@ pub(crate) struct Swarm {
     pub(crate) flips: bool,
     /// The mean time that a client thinks.
     pub(crate) think: Duration,
+    /// The longest time that a job waits for a thread, in us.
+    pub(crate) lag: u64,
+    /// Of 1,000 steps of members of groups, in how many they leave, die, or stand still for longer than their session.
+    pub(crate) churn: u64,
+    /// Whether a client changes settings of topics.
+    pub(crate) tuner: bool,
 }
 
 /// A topic of a run.
@@ -108,6 +114,9 @@ impl Swarm {
             maker: random.chance(1, 3),
             flips: random.chance(1, 3),
             think: Duration::from_micros(one_of(random, &[200, 2_000, 50_000, 400_000])),
+            lag: 50,
+            churn: 0,
+            tuner: false,
         }
     }
 }
@@ -121,6 +130,19 @@ impl Swarm {
             6 => 2,
             _ => 0,
         };
+        self
+    }
+
+    /// What came later, drawn beside the rest for the same reason.
+    pub(crate) fn with_more(mut self, seed: u64) -> Swarm {
+        let mut random = Random::new(seed.rotate_left(32) ^ 0x006d_6f72_6521);
+        self.lag = one_of(&mut random, &[50, 50, 50, 2_000, 20_000]);
+        self.churn = one_of(&mut random, &[0, 0, 5, 30]);
+        self.tuner = random.chance(1, 3);
+        if self.churn > 0 {
+            let session = Duration::from_secs(one_of(&mut random, &[2, 10]));
+            self.settings.groups.consumer_session_timeout = session;
+        }
         self
     }
 

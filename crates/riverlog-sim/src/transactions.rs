@@ -158,7 +158,7 @@ fn txn_of(value: &str) -> Option<Txn> {
 pub(crate) fn committed_of(
     part: FetchedPartition,
     from: Offset,
-) -> Result<(Vec<String>, Offset), Violation> {
+) -> Result<(Vec<(Offset, String)>, Offset), Violation> {
     let damaged = |what: String| Violation::new("damage is found, never served", what);
     let next = part.records.next;
     let mut aborted = part.aborted;
@@ -189,7 +189,7 @@ pub(crate) fn committed_of(
                 }
             } else if !skipped && record.offset >= from {
                 let value = record.value.unwrap_or_default();
-                out.push(String::from_utf8_lossy(&value).into_owned());
+                out.push((record.offset, String::from_utf8_lossy(&value).into_owned()));
             }
         }
     }

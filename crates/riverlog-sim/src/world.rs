@@ -75,6 +75,8 @@ pub struct Report {
     pub crashes: u64,
     /// Power cuts.
     pub power_cuts: u64,
+    /// What clients did and were told, if it was wanted.
+    pub history: Vec<riverlog_checker::Event>,
     /// The broken promise, if any.
     pub violation: Option<Violation>,
 }
@@ -84,6 +86,8 @@ pub struct Report {
 pub struct Options {
     /// Prints the trace.
     pub show: bool,
+    /// Keeps what clients did and were told, for the checker.
+    pub history: bool,
     /// Operations a second that all clients together begin while there are faults, instead of what the seed draws.
     pub pace: Option<u64>,
 }
@@ -91,18 +95,21 @@ pub struct Options {
 /// Runs one seed.
 pub fn run(seed: u64, options: Options) -> Report {
     let mut random = Random::new(seed);
-    let mut swarm = Swarm::draw(&mut random).with_transactions(seed);
+    let mut swarm = Swarm::draw(&mut random)
+        .with_transactions(seed)
+        .with_more(seed);
     let clients = Client::all(&swarm);
     if let Some(pace) = options.pace {
         swarm.think = Duration::from_secs(clients.len() as u64) / pace.max(1) as u32;
     }
-    let core = Core::new(random, swarm, options.show);
+    let core = Core::new(random, swarm, options);
     let mut world = World { clients, core };
     let violation = world.run().err();
-    let core = world.core;
+    let mut core = world.core;
     Report {
         seed,
         trace: core.trace.hash(),
+        history: core.history.take(),
         virtual_time: core.clock,
         operations: core.operations,
         checked: core.model.checked,
@@ -126,6 +133,7 @@ impl World {
         self.core.start_node()?;
         self.create_topics()?;
         for client in 0..self.clients.len() {
+            self.clients[client].open(&mut self.core);
             self.core.think(client);
         }
         while self.core.operations < self.core.swarm.operations {
@@ -306,6 +314,7 @@ impl World {
     pub(crate) fn die(&mut self, why: &str) -> Result<(), Violation> {
         if self.core.node.is_some() {
             self.core.note(format!("the process dies, {why}"));
+            self.core.history.fault(self.core.clock, why);
             self.core.crashes += 1;
             self.core.disk = self.core.disk.kill();
             self.down()?;
@@ -317,6 +326,7 @@ impl World {
     pub(crate) fn power_cut(&mut self) -> Result<(), Violation> {
         if self.core.node.is_some() {
             self.core.note("the power is cut");
+            self.core.history.fault(self.core.clock, "the power is cut");
             self.core.power_cuts += 1;
             let seed = self.core.random.next_u64();
             let after = self.core.disk.crash(seed);
@@ -326,7 +336,7 @@ impl World {
                 if !self.core.swarm.topics[topic].sync {
                     self.core.model.power_cut_of_page_cache(topic);
                     for client in &mut self.clients {
-                        client.topic_lost(topic);
+                        client.topic_lost(&mut self.core, topic);
                     }
                 }
             }

@@ -519,6 +519,9 @@ impl Consumer {
                 .collect()
         };
         let mut gone = up(&self.sessions);
+        if !gone.is_empty() {
+            riverlog_mutants::sometimes(riverlog_mutants::Mark::MemberExpired);
+        }
         gone.extend(up(&self.revocations));
         if gone.is_empty() {
             return;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use riverlog_checker::What;
 use riverlog_core::groups::{
     CommittedOffset, ConsumerHeartbeat, GroupAnswer, GroupCommand, TopicPartition,
 };
@@ -11,6 +12,7 @@ use riverlog_mutants::{Mark, sometimes};
 use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
 
 use super::{GROUP, records_of};
+use crate::history::{nanos, place_of};
 use crate::model::{Place, Violation};
 use crate::world::{Core, Outcome, fetch_one};
 
@@ -24,10 +26,15 @@ enum Asked {
     Commit(Place, Offset, u64),
     /// A commit with an epoch that is over, for a partition that was never held.
     Stale(Place),
+    /// It says that it leaves.
+    Leave,
 }
 
 #[derive(Debug)]
 pub(crate) struct Consumer {
+    number: usize,
+    /// A member that has left comes back as another one.
+    lives: u64,
     name: String,
     pub(crate) waits: bool,
     pub(crate) progress: u64,
@@ -43,11 +50,20 @@ pub(crate) struct Consumer {
     report: bool,
     /// A heartbeat was not answered, or not with success.
     unsure: bool,
+    /// It does nothing until then.
+    away_until: Duration,
+    /// When, and in which life of the node, it asked what it waits for.
+    asked_at: Duration,
+    asked_in: u64,
+    /// The history doesn't know yet what it holds.
+    untold: bool,
 }
 
 impl Consumer {
     pub(crate) fn new(number: usize) -> Consumer {
         Consumer {
+            number,
+            lives: 0,
             name: format!("c{number}"),
             waits: false,
             progress: 0,
@@ -58,13 +74,81 @@ impl Consumer {
             ever: BTreeSet::new(),
             report: false,
             unsure: false,
+            away_until: Duration::ZERO,
+            asked_at: Duration::ZERO,
+            asked_in: 0,
+            untold: false,
         }
     }
 
+    /// What the history has to know of it first.
+    pub(crate) fn open(&self, core: &mut Core) {
+        let open = What::Open {
+            idempotent: false,
+            retries: false,
+            group: Some(GROUP.to_owned()),
+            read_committed: false,
+        };
+        core.history.note(core.clock, &self.name, open);
+    }
+
+    /// The member is no more; another one takes its place.
+    fn begin_anew(&mut self, core: &mut Core) {
+        core.history.note(core.clock, &self.name, What::Close);
+        self.leave();
+        self.unsure = false;
+        self.lives += 1;
+        self.name = format!("c{}-{}", self.number, self.lives);
+        self.open(core);
+    }
+
+    /// Perhaps it leaves, dies, or stands still for longer than its session. Whether it goes on.
+    fn stays(&mut self, core: &mut Core) -> bool {
+        if core.random.below(1_000) >= core.swarm.churn {
+            return true;
+        }
+        let session = core.swarm.settings.groups.consumer_session_timeout;
+        let most = 2 * session.as_micros() as u64;
+        let until = core.clock + Duration::from_micros(core.random.below(most));
+        match core.random.below(3) {
+            0 => return false,
+            1 => {
+                core.note(format_args!("{} dies", self.name));
+                self.begin_anew(core);
+                self.away_until = until;
+            }
+            // It doesn't know that it was away.
+            _ => {
+                core.note(format_args!("{} stands still", self.name));
+                self.away_until = until;
+            }
+        }
+        true
+    }
+
     pub(crate) fn step(&mut self, core: &mut Core, me: usize) {
+        if core.clock < self.away_until && !core.healing {
+            core.back_off = true;
+            return;
+        }
         self.asked = self.choose(core);
+        (self.asked_at, self.asked_in) = (core.clock, core.life);
+        self.tell_what_it_holds(core);
         match &self.asked {
             Asked::Nothing => return,
+            Asked::Leave => {
+                core.note(format_args!("{} leaves", self.name));
+                let command = ConsumerHeartbeat {
+                    group: GROUP.to_owned(),
+                    member: self.name.clone(),
+                    member_epoch: -1,
+                    version: 1,
+                    ..ConsumerHeartbeat::default()
+                };
+                core.ask(me, Outcome::Group, move |node, now, reply| {
+                    node.group(GroupCommand::ConsumerHeartbeat(command), now, reply);
+                });
+            }
             Asked::Heartbeat => {
                 let command = self.heartbeat(core);
                 core.ask(me, Outcome::Group, move |node, now, reply| {
@@ -95,6 +179,12 @@ impl Consumer {
                 let (place, offset, epoch) = match &mut self.asked {
                     Asked::Commit(place, offset, number) => {
                         *number = core.model.commit_sent(GROUP, *place, *offset);
+                        let to = offset.0;
+                        core.tell_history(&self.name, *place, |place| What::Committing {
+                            group: GROUP.to_owned(),
+                            place,
+                            offset: to,
+                        });
                         (*place, *offset, self.epoch)
                     }
                     Asked::Stale(place) => (*place, Offset(1_000_000_000), self.epoch - 1),
@@ -133,6 +223,7 @@ impl Consumer {
         if let Some(assignment) = self.assignment.take() {
             let wanted = places_of(core, &assignment);
             self.held.retain(|place, _| wanted.contains(place));
+            self.untold = true;
             self.ever.extend(wanted.iter().copied());
             let new: Vec<Place> = wanted
                 .into_iter()
@@ -147,6 +238,12 @@ impl Consumer {
         let places: Vec<Place> = self.held.keys().copied().collect();
         if places.is_empty() || core.random.chance(1, 4) {
             return Asked::Heartbeat;
+        }
+        if !core.healing && self.epoch > 0 && !self.stays(core) {
+            return Asked::Leave;
+        }
+        if self.epoch == 0 || core.clock < self.away_until {
+            return Asked::Nothing;
         }
         let place = places[core.random.below(places.len() as u64) as usize];
         let position = self.held.get(&place).copied().unwrap_or_default();
@@ -206,13 +303,28 @@ impl Consumer {
                     _ => self.leave(),
                 }
             }
+            (Asked::Leave, outcome) => {
+                if matches!(outcome, Outcome::Group(_)) {
+                    sometimes(Mark::MemberLeft);
+                }
+                // Whoever doesn't hear whether it was heard goes all the same.
+                self.begin_anew(core);
+            }
             (Asked::Positions(places), Outcome::Committed(Ok(found))) => {
+                let since = nanos(self.asked_at);
                 for (place, (_, committed)) in places.into_iter().zip(found) {
                     let committed = committed.map(|c| c.offset);
+                    core.tell_history(&self.name, place, |place| What::Offset {
+                        since,
+                        group: GROUP.to_owned(),
+                        place,
+                        offset: committed.map(|o| o.0),
+                    });
                     core.model.commit_read(GROUP, place, committed)?;
                     core.now_held(place, &self.name);
                     self.held.insert(place, committed.unwrap_or_default());
                 }
+                self.untold = true;
             }
             // Not known yet: asks again.
             (Asked::Positions(_), _) => {
@@ -241,6 +353,13 @@ impl Consumer {
                 let error = std::iter::once(error)
                     .chain(each)
                     .find(|e| *e != ErrorCode::NONE);
+                let (stored, at) = (error.is_none(), offset.0);
+                core.tell_history(&self.name, place, |place| What::Committed {
+                    group: GROUP.to_owned(),
+                    place,
+                    offset: at,
+                    stored,
+                });
                 core.model
                     .commit_answered(GROUP, place, number, error.is_none());
                 match error {
@@ -252,7 +371,11 @@ impl Consumer {
                     Some(_) => self.leave(),
                 }
             }
-            (Asked::Heartbeat, _) => self.unsure = true,
+            // Some clients tell everything again after each answer that didn't come. Others tell a coordinator that has taken
+            // over no more than what has changed: it has to tell them what they hold.
+            (Asked::Heartbeat, _) => {
+                self.unsure = self.number.is_multiple_of(2) || core.life == self.asked_in;
+            }
             (Asked::Commit(place, _, number), _) => {
                 core.model.commit_answered(GROUP, place, number, false)
             }
@@ -277,6 +400,7 @@ impl Consumer {
                 if let Some((reference, (node, _))) = start {
                     self.held
                         .insert(place, node.describe_partition(&reference).log_start_offset);
+                    self.untold = true;
                 }
                 return Ok(());
             }
@@ -284,7 +408,17 @@ impl Consumer {
         }
         let high_watermark = part.high_watermark;
         let mut expected = position.max(part.log_start_offset);
-        for (offset, value) in records_of(part.records, position)? {
+        let records = records_of(part.records, position)?;
+        let since = nanos(self.asked_at);
+        core.tell_history(&self.name, place, |place| What::Poll {
+            since,
+            records: records
+                .iter()
+                .map(|(o, v)| (place.clone(), o.0, v.clone()))
+                .collect(),
+            txn: None,
+        });
+        for (offset, value) in records {
             if offset >= high_watermark {
                 let what = format!("{place:?} offset {offset}, high watermark {high_watermark}");
                 return Err(Violation::new(
@@ -306,7 +440,17 @@ impl Consumer {
         Ok(())
     }
 
+    fn tell_what_it_holds(&mut self, core: &mut Core) {
+        if std::mem::take(&mut self.untold) && core.history.is_on() {
+            let held = self.held.keys().filter(|p| core.history.keeps(**p));
+            let places = held.map(|p| place_of(&core.swarm, *p)).collect();
+            core.history
+                .note(core.clock, &self.name, What::Assign { places });
+        }
+    }
+
     fn leave(&mut self) {
+        self.untold |= !self.held.is_empty();
         self.epoch = 0;
         self.held.clear();
         self.ever.clear();

@@ -6,6 +6,7 @@ mod producer;
 mod reader;
 mod transactor;
 mod trimmer;
+mod tuner;
 
 use std::collections::BTreeMap;
 
@@ -29,6 +30,7 @@ pub(crate) enum Client {
     Maker(maker::Maker),
     Transactor(Box<transactor::Transactor>),
     Reader(reader::Reader),
+    Tuner(tuner::Tuner),
 }
 
 impl Client {
@@ -57,7 +59,20 @@ impl Client {
         if swarm.maker {
             all.push(Client::Maker(maker::Maker::default()));
         }
+        if swarm.tuner {
+            all.push(Client::Tuner(tuner::Tuner::default()));
+        }
         all
+    }
+    /// What the history has to know of it first.
+    pub(crate) fn open(&self, core: &mut Core) {
+        match self {
+            Client::Producer(client) => client.open(core),
+            Client::Consumer(client) => client.open(core),
+            Client::Reader(client) => client.open(core),
+            Client::Transactor(client) => client.open(core),
+            Client::Trimmer(_) | Client::Maker(_) | Client::Tuner(_) => {}
+        }
     }
     /// Asks something, when nothing is under way. After the answer the world lets it think, then steps again.
     pub(crate) fn step(&mut self, core: &mut Core, me: usize) -> Result<(), Violation> {
@@ -75,6 +90,7 @@ impl Client {
             Client::Maker(client) => client.step(core, me)?,
             Client::Transactor(client) => client.step(core, me),
             Client::Reader(client) => client.step(core, me),
+            Client::Tuner(client) => client.step(core, me)?,
         }
         if !self.waits() {
             core.think(me);
@@ -90,6 +106,7 @@ impl Client {
             Client::Maker(client) => client.outcome(core, outcome),
             Client::Transactor(client) => client.outcome(core, outcome),
             Client::Reader(client) => client.outcome(core, outcome),
+            Client::Tuner(client) => client.outcome(core, outcome),
         }
     }
     /// Whether an operation is under way.
@@ -101,15 +118,16 @@ impl Client {
             Client::Maker(client) => client.waits,
             Client::Transactor(client) => client.waits,
             Client::Reader(client) => client.waits,
+            Client::Tuner(client) => client.waits,
         }
     }
     /// A power cut may have taken records of this topic, which opted out of syncing.
-    pub(crate) fn topic_lost(&mut self, topic: usize) {
+    pub(crate) fn topic_lost(&mut self, core: &mut Core, topic: usize) {
         match self {
-            Client::Producer(client) => client.topic_lost(topic),
+            Client::Producer(client) => client.topic_lost(core, topic),
             Client::Consumer(client) => client.topic_lost(topic),
             // What makers and transactors write to is synced.
-            Client::Trimmer(_) | Client::Maker(_) => {}
+            Client::Trimmer(_) | Client::Maker(_) | Client::Tuner(_) => {}
             Client::Transactor(_) | Client::Reader(_) => {}
         }
     }
@@ -121,6 +139,7 @@ impl Client {
             Client::Maker(client) => client.progress = 0,
             Client::Transactor(client) => client.progress = 0,
             Client::Reader(client) => client.progress = 0,
+            Client::Tuner(client) => client.progress = 0,
             Client::Trimmer(_) => {}
         }
     }
@@ -139,6 +158,7 @@ impl Client {
             Client::Maker(client) => client.progress >= 3,
             Client::Transactor(client) => client.is_done(),
             Client::Reader(client) => client.progress >= 3,
+            Client::Tuner(client) => client.progress >= 3,
             Client::Trimmer(_) => true,
         }
     }

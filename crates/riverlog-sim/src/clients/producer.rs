@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use riverlog_checker::What;
 use riverlog_node::{AppendCommand, Node};
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
@@ -42,6 +43,31 @@ impl Producer {
             pending: None,
             sent: Vec::new(),
             count: 0,
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("p{}", self.number)
+    }
+
+    /// What the history has to know of it first.
+    pub(crate) fn open(&self, core: &mut Core) {
+        let open = What::Open {
+            idempotent: self.idempotent,
+            retries: self.idempotent,
+            group: None,
+            read_committed: false,
+        };
+        core.history.note(core.clock, &self.name(), open);
+    }
+
+    /// Nobody will say any more what became of what is pending.
+    fn give_up(&mut self, core: &mut Core) {
+        let name = self.name();
+        if let Some((place, values, _)) = self.pending.take() {
+            for value in values {
+                core.tell_history(&name, place, |_| What::Fail { value, maybe: true });
+            }
         }
     }
 
@@ -110,6 +136,13 @@ impl Producer {
             .map(|i| format!("p{}-{}", self.number, self.count + i))
             .collect();
         self.count += size;
+        for value in &values {
+            core.tell_history(&self.name(), place, |place| What::Send {
+                place,
+                value: value.clone(),
+                txn: None,
+            });
+        }
         if let Some((id, epoch)) = self.id {
             let sequence = self.sequences.get(&place).copied().unwrap_or(Sequence(0));
             batch.producer(id, epoch, sequence);
@@ -133,6 +166,13 @@ impl Producer {
                     "producer {}: {values:?} at {}",
                     self.number, answer.base_offset
                 ));
+                for (value, offset) in values.iter().zip(answer.base_offset.0..) {
+                    core.tell_history(&self.name(), place, |place| What::Ack {
+                        place,
+                        value: value.clone(),
+                        offset,
+                    });
+                }
                 core.model
                     .acknowledged(place, answer.base_offset, &values)?;
                 self.progress += 1;
@@ -179,10 +219,10 @@ impl Producer {
                 }
                 // Not idempotent: whether it was stored stays unknown, and it isn't sent again.
                 if self.id.is_none() {
-                    self.pending = None;
+                    self.give_up(core);
                 }
             }
-            Outcome::Lost if self.id.is_none() => self.pending = None,
+            Outcome::Lost if self.id.is_none() => self.give_up(core),
             _ => {}
         }
         Ok(())
@@ -199,7 +239,7 @@ impl Producer {
     }
 
     /// What was stored there may be gone: begins anew with a fresh id.
-    pub(crate) fn topic_lost(&mut self, topic: usize) {
+    pub(crate) fn topic_lost(&mut self, core: &mut Core, topic: usize) {
         self.sent.retain(|(place, _, _)| place.0 != topic);
         if self
             .pending
@@ -207,7 +247,7 @@ impl Producer {
             .is_some_and(|(place, _, _)| place.0 == topic)
             || self.idempotent
         {
-            self.pending = None;
+            self.give_up(core);
             self.id = None;
             self.sequences.clear();
             self.sent.clear();

@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
+use riverlog_checker::What;
 use riverlog_core::metadata::TopicRef;
 use riverlog_node::Isolation;
 use riverlog_wire::{ErrorCode, Offset};
 
 use super::transactor::{group_of, offset_place};
+use crate::history::{nanos, transactional};
 use crate::model::Violation;
 use crate::transactions::{PARTITIONS, TOPIC, committed_of};
 use crate::world::{Core, Outcome, fetch_one};
+
+/// Its name in the history.
+const NAME: &str = "reader";
 
 /// What is under way.
 #[derive(Debug)]
@@ -25,6 +30,8 @@ pub(crate) struct Reader {
     pub(crate) progress: u64,
     transactors: usize,
     next: Vec<Offset>,
+    /// When it was asked.
+    since: Duration,
     asked: Option<Asked>,
 }
 
@@ -35,8 +42,22 @@ impl Reader {
             progress: 0,
             transactors,
             next: vec![Offset::ZERO; PARTITIONS as usize],
+            since: Duration::ZERO,
             asked: None,
         }
+    }
+
+    /// What the history has to know of it first.
+    pub(crate) fn open(&self, core: &mut Core) {
+        let open = What::Open {
+            idempotent: false,
+            retries: false,
+            group: None,
+            read_committed: true,
+        };
+        let places = (0..PARTITIONS).map(transactional).collect();
+        core.history.note(core.clock, NAME, open);
+        core.history.note(core.clock, NAME, What::Assign { places });
     }
 
     pub(crate) fn step(&mut self, core: &mut Core, me: usize) {
@@ -71,6 +92,7 @@ impl Reader {
         command.isolation = Isolation::ReadCommitted;
         if let Some((node, now)) = core.operate() {
             self.waits = true;
+            self.since = now.mono;
             self.asked = Some(Asked::Poll(partition));
             node.fetch(command, now, core.reply(me, Outcome::Fetch));
         }
@@ -91,7 +113,21 @@ impl Reader {
                 }
                 let from = self.next[partition as usize];
                 let (values, next) = committed_of(part, from)?;
-                for value in &values {
+                let there = transactional(partition);
+                if core.history.is_on() {
+                    let records = values
+                        .iter()
+                        .map(|(o, v)| (there.clone(), o.0, v.clone()))
+                        .collect();
+                    let since = nanos(self.since);
+                    let what = What::Poll {
+                        since,
+                        records,
+                        txn: None,
+                    };
+                    core.history.note(core.clock, NAME, what);
+                }
+                for (_, value) in &values {
                     core.note(format_args!("reads committed {value} in {partition}"));
                     core.model.checked += 1;
                     core.transactions.seen(value)?;

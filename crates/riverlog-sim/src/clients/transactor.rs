@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use riverlog_checker::What;
 use riverlog_core::groups::{
     CommittedOffset, GroupAnswer, GroupCommand, InTransaction, TopicPartition,
 };
@@ -15,6 +16,7 @@ use riverlog_wire::{
     ErrorCode, Generation, LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence, TopicId,
 };
 
+use crate::history::transactional;
 use crate::model::Violation;
 use crate::transactions::{PARTITIONS, TOPIC, Txn, value_of};
 use crate::world::{Core, Outcome};
@@ -57,6 +59,8 @@ pub(crate) struct Transactor {
     /// The decision, and where its marker is missing.
     ending: Option<(bool, BTreeSet<Target>)>,
     count: u64,
+    /// The last value that the history knows of.
+    told: Option<u64>,
     /// A batch of the transaction before, with its partition.
     late: Option<(i32, Vec<u8>)>,
     asked: Option<Asked>,
@@ -77,6 +81,7 @@ impl Transactor {
             targets: BTreeSet::new(),
             ending: None,
             count: 0,
+            told: None,
             late: None,
             asked: None,
         }
@@ -98,6 +103,26 @@ impl Transactor {
     /// Raises its epoch with each transaction, as transaction version 2 does.
     fn raises(&self) -> bool {
         !self.number.is_multiple_of(3)
+    }
+
+    fn name(&self) -> String {
+        format!("t{}", self.number)
+    }
+
+    /// What the history has to know of it first.
+    pub(crate) fn open(&self, core: &mut Core) {
+        let open = What::Open {
+            idempotent: true,
+            retries: true,
+            group: None,
+            read_committed: false,
+        };
+        core.history.note(core.clock, &self.name(), open);
+    }
+
+    /// The transaction's name in the history.
+    fn txn_name(&self) -> String {
+        format!("{}-{}", self.name(), self.txn)
     }
 
     pub(crate) fn step(&mut self, core: &mut Core, me: usize) {
@@ -133,6 +158,11 @@ impl Transactor {
             self.number, self.txn
         ));
         core.transactions.decide(self.now(), commit);
+        let ending = What::Ending {
+            txn: self.txn_name(),
+            commit,
+        };
+        core.history.note(core.clock, &self.name(), ending);
         self.ending = Some((commit, self.targets.clone()));
     }
 
@@ -185,6 +215,15 @@ impl Transactor {
         let Ok(open) = node.open_transaction(&to, id, ProducerEpoch(self.epoch)) else {
             return;
         };
+        if self.told != Some(count) {
+            self.told = Some(count);
+            let send = What::Send {
+                place: transactional(partition),
+                value: value.clone(),
+                txn: Some(self.txn_name()),
+            };
+            core.history.note(core.clock, &self.name(), send);
+        }
         self.asks(Asked::Send { partition, count });
         let reply = core.reply(me, Outcome::Append);
         match open.open {
@@ -292,6 +331,11 @@ impl Transactor {
             self.number, self.txn
         ));
         core.transactions.ended(self.now(), commit);
+        let ended = What::Ended {
+            txn: self.txn_name(),
+            committed: Some(commit),
+        };
+        core.history.note(core.clock, &self.name(), ended);
         self.progress += 1;
         self.targets.clear();
         self.ending = None;
@@ -308,12 +352,18 @@ impl Transactor {
         };
         match (asked, outcome) {
             (Asked::Id, Outcome::Producer(Ok((id, _)))) => self.id = Some(id),
-            (Asked::Send { partition, count }, Outcome::Append(Ok(_))) => {
+            (Asked::Send { partition, count }, Outcome::Append(Ok(answer))) => {
                 self.sends.pop();
                 self.count += 1;
                 let sequence = self.sequences.entry(partition).or_insert(0);
                 let value = value_of((self.number, self.txn), count);
                 *sequence += 1;
+                let ack = What::Ack {
+                    place: transactional(partition),
+                    value: value.clone(),
+                    offset: answer.base_offset.0,
+                };
+                core.history.note(core.clock, &self.name(), ack);
                 core.transactions.sent(self.now(), partition, value);
                 // One that the network will have kept for long: to a log that had forgotten this epoch it would look like a
                 // beginning.

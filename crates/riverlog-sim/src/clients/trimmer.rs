@@ -44,6 +44,8 @@ impl Trimmer {
             "records of {place:?} before {before} are deleted"
         ));
         core.model.deleting(place, before);
+        let to = (before.0 >= 0).then_some(before.0);
+        core.history.deleting(core.clock, &core.swarm, place, to);
         core.ask(me, Outcome::Deleted, move |node, now, reply| {
             node.delete_records(&reference, before, now, reply);
         });

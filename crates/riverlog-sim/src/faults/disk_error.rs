@@ -7,6 +7,14 @@ use riverlog_log::disk::{FaultOn, Times};
 use crate::model::Violation;
 use crate::world::{Event, World};
 
+/// Which files it is about.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Everywhere,
+    Wal,
+    Segments,
+}
+
 pub(crate) fn begin(world: &mut World) -> Result<(), Violation> {
     let core = &mut world.core;
     let on = match core.random.below(3) {
@@ -19,12 +27,17 @@ pub(crate) fn begin(world: &mut World) -> Result<(), Violation> {
     } else {
         Times::Forever
     };
-    let only_wal = core.random.chance(1, 2);
-    core.note(format!(
-        "the disk fails on {on:?} {times:?}, only the write-ahead log: {only_wal}"
+    let place = [Place::Everywhere, Place::Wal, Place::Segments][core.random.below(3) as usize];
+    core.note(format_args!(
+        "the disk fails on {on:?} {times:?}, {place:?}"
     ));
     core.disk.fail(on, times, ErrorKind::Other, move |path| {
-        !only_wal || path.contains("wal")
+        let wal = path.contains("wal");
+        match place {
+            Place::Everywhere => true,
+            Place::Wal => wal,
+            Place::Segments => !wal,
+        }
     });
     core.faulty = true;
     core.erred = true;
