@@ -165,6 +165,8 @@ def member():
         auto_offset_reset="earliest",
         session_timeout_ms=6000,
         heartbeat_interval_ms=300,
+        # A member that is gone holds the others up for so long.
+        max_poll_interval_ms=8000,
     )
 
 

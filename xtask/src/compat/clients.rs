@@ -11,6 +11,8 @@ use crate::tools::{self, Tool};
 
 pub(super) struct Client {
     pub(super) name: &'static str,
+    /// What it reports: the cases of all clients, or those of its own.
+    pub(super) own_cases: bool,
     /// Brings what it needs into the cache and returns the command line, to which bootstrap address and
     /// prefix are added.
     pub(super) prepare: fn() -> Result<Vec<String>>,
@@ -19,39 +21,53 @@ pub(super) struct Client {
 pub(super) const ALL: &[Client] = &[
     Client {
         name: "kcat",
+        own_cases: false,
         prepare: kcat,
     },
     Client {
         name: "confluent-kafka",
+        own_cases: false,
         prepare: || python("confluent.py"),
     },
     Client {
         name: "kafka-python",
+        own_cases: false,
         prepare: || python("kafka_python.py"),
     },
     Client {
         name: "aiokafka",
+        own_cases: false,
         prepare: || python("aio.py"),
     },
     Client {
         name: "kafkajs",
+        own_cases: false,
         prepare: kafkajs,
     },
     Client {
         name: "sarama",
+        own_cases: false,
         prepare: || go("sarama"),
     },
     Client {
         name: "kafka-go",
+        own_cases: false,
         prepare: || go("kafkago"),
     },
     Client {
         name: "rskafka",
+        own_cases: false,
         prepare: rust,
     },
     Client {
         name: "java",
+        own_cases: false,
         prepare: java,
+    },
+    Client {
+        name: "raw-frames",
+        own_cases: true,
+        prepare: checks,
     },
 ];
 
@@ -129,6 +145,13 @@ fn rust() -> Result<Vec<String>> {
         .limit(600)
         .output()?;
     Ok(words([target.join("debug/riverlog-compat-rust")]))
+}
+
+/// The table of conversations in `tests/checks`.
+fn checks() -> Result<Vec<String>> {
+    let build = ["build", "--quiet", "--package", "riverlog-checks"];
+    cargo().args(build).limit(600).output()?;
+    Ok(words([place::target().join("debug/riverlog-checks")]))
 }
 
 fn java() -> Result<Vec<String>> {

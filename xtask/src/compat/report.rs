@@ -9,7 +9,7 @@ use crate::place;
 use crate::table::Table;
 
 use super::relay::{Requests, api_name};
-use super::{CASES, Run, Verdict, WHOLE};
+use super::{CASES, Run, Verdict};
 
 /// Prints the tables, writes those of the requests to `target/compat/requests.md`, and returns the verdict:
 /// an error names what failed.
@@ -35,10 +35,10 @@ pub(super) fn print(runs: &[Run], with_requests: bool) -> Result<std::result::Re
             row.push(score.map_or_else(String::new, |s| format!("{:.1}", s.seconds)));
         }
         scores.row(row);
-        for case in CASES.iter().chain([&WHOLE]) {
+        for case in cases_of(runs, client) {
             let verdicts: Vec<Option<&Verdict>> = runs
                 .iter()
-                .map(|r| r.scores.get(client).and_then(|s| s.cases.get(case)))
+                .map(|r| r.scores.get(client).and_then(|s| s.cases.get(&case)))
                 .collect();
             let failed = verdicts
                 .iter()
@@ -46,11 +46,7 @@ pub(super) fn print(runs: &[Run], with_requests: bool) -> Result<std::result::Re
                 .any(|v| matches!(v, Verdict::Fail(_)));
             if failed || verdicts.windows(2).any(|w| kind(w[0]) != kind(w[1])) {
                 let cells = verdicts.iter().map(|v| shown(*v));
-                differing.row(
-                    [client.to_owned(), (*case).to_owned()]
-                        .into_iter()
-                        .chain(cells),
-                );
+                differing.row([client.to_owned(), case].into_iter().chain(cells));
                 worse += 1;
             }
         }
@@ -74,6 +70,15 @@ pub(super) fn print(runs: &[Run], with_requests: bool) -> Result<std::result::Re
             "{n} cases of the clients fail, or differ between the brokers"
         )),
     })
+}
+
+/// What a client reported on any broker: the common cases in their order, then what is its own.
+fn cases_of(runs: &[Run], client: &str) -> Vec<String> {
+    let scores = runs.iter().filter_map(|r| r.scores.get(client));
+    let reported: BTreeSet<&String> = scores.flat_map(|s| s.cases.keys()).collect();
+    let mut cases: Vec<String> = reported.into_iter().cloned().collect();
+    cases.sort_by_key(|case| CASES.iter().position(|c| c == case).unwrap_or(CASES.len()));
+    cases
 }
 
 /// Pass, fail or skip, whatever the reason. A skip and a pass differ too: it means that a client saw
@@ -151,8 +156,9 @@ mod tests {
     use crate::compat::Score;
 
     fn run(kind: Kind, verdict: Verdict) -> Run {
-        let mut cases: BTreeMap<_, _> = CASES.iter().map(|c| (*c, Verdict::Pass)).collect();
-        cases.insert("codec-zstd", verdict);
+        let passed = |case: &&str| ((*case).to_owned(), Verdict::Pass);
+        let mut cases: BTreeMap<String, Verdict> = CASES.iter().map(passed).collect();
+        cases.insert("codec-zstd".to_owned(), verdict);
         let scores = [(
             "kcat",
             Score {

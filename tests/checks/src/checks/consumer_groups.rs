@@ -81,8 +81,14 @@ fn partitions(answer: &ConsumerGroupHeartbeatResponse) -> usize {
     topics.map(|t| t.partitions.len()).sum()
 }
 
+/// Coordinators of Kafka hear of a topic a moment after the clients.
+fn hear_of_topics(client: &mut Client<'_>) {
+    client.broker().pass(Duration::from_millis(300));
+}
+
 fn heartbeats(client: &mut Client<'_>) -> Outcome {
     let topic = client.topic(2)?;
+    hear_of_topics(client);
     let group = client.group()?;
     let request = join(&group, "member-1", &[&topic.name]);
 
@@ -192,18 +198,20 @@ fn pattern(client: &mut Client<'_>) -> Outcome {
 
 fn describe(client: &mut Client<'_>) -> Outcome {
     let topic = client.topic(2)?;
+    hear_of_topics(client);
     let group = client.group()?;
     let joined = beat(client, &join(&group, "member-1", &[&topic.name]))?;
     same("joining", joined.error_code, ErrorCode::NONE)?;
     let ghost = client.name();
     let request = ConsumerGroupDescribeRequest {
-        group_ids: vec![group.clone(), ghost],
+        group_ids: vec![group.clone(), ghost.clone()],
         ..ConsumerGroupDescribeRequest::default()
     };
     // Kafka shows what is durable, which comes a moment after the answer.
     let mut answer = client.ask(1, &request)?;
     for _ in 0..ROUNDS {
-        let members = answer.groups.first().map(|g| g.members.as_slice());
+        let found = answer.groups.iter().find(|g| g.group_id == group);
+        let members = found.map(|g| g.members.as_slice());
         let target = members
             .and_then(|m| m.first())
             .map(|m| &m.target_assignment);
@@ -213,6 +221,8 @@ fn describe(client: &mut Client<'_>) -> Outcome {
         client.broker().pass(Duration::from_millis(100));
         answer = client.ask(1, &request)?;
     }
+    // Kafka answers in the order in which its coordinators do.
+    answer.groups.sort_by_key(|g| g.group_id == ghost);
     let [described, missing] =
         <[_; 2]>::try_from(answer.groups).map_err(|all| format!("{} groups came", all.len()))?;
     let error = ErrorCode::GROUP_ID_NOT_FOUND;

@@ -78,12 +78,35 @@ impl Client<'_> {
             let found = ask(self, 12, by_id(topic.id))?;
             let led = found.error_code == ErrorCode::NONE
                 && found.partitions.iter().all(|p| p.leader_id >= 0);
-            if led {
+            // Kafka tells of a topic a moment before its leaders know that they are.
+            if led && self.is_read(topic, found.partitions.len())? {
                 return Ok(());
             }
             self.broker().pass(Duration::from_millis(50));
         }
         Err(format!("topic {} has no leaders after 5 s", topic.name).into())
+    }
+
+    /// Whether all partitions of a topic can be read.
+    fn is_read(&mut self, topic: &Topic, partitions: usize) -> Outcome<bool> {
+        let partition = |partition| FetchPartition {
+            partition,
+            partition_max_bytes: 1,
+            ..FetchPartition::default()
+        };
+        let request = FetchRequest {
+            max_wait_ms: 0,
+            session_epoch: -1,
+            topics: vec![FetchTopic {
+                topic: topic.name.clone(),
+                partitions: (0..).map(partition).take(partitions).collect(),
+                ..FetchTopic::default()
+            }],
+            ..FetchRequest::default()
+        };
+        let answer = self.ask(12, &request)?;
+        let mut each = answer.responses.iter().flat_map(|t| &t.partitions);
+        Ok(answer.error_code == ErrorCode::NONE && each.all(|p| p.error_code == ErrorCode::NONE))
     }
 }
 
