@@ -34,6 +34,7 @@ thread_local! {
 /// Wakes the threads, and hands notices on.
 struct Signals {
     notices: Box<dyn Fn(Notice) + Send + Sync>,
+    neighbours: Option<Neighbours>,
     state: Mutex<State>,
     flush: Condvar,
     work: Condvar,
@@ -70,8 +71,32 @@ impl Host for Signals {
         self.state.lock().deadline = true;
         self.work.notify_one();
     }
+    fn proposals_ready(&self) {
+        if let Some(neighbours) = &self.neighbours {
+            (neighbours.proposals)();
+        }
+    }
+    fn outbox_ready(&self) {
+        if let Some(neighbours) = &self.neighbours {
+            (neighbours.outbox)();
+        }
+    }
     fn notice(&self, notice: Notice) {
         (self.notices)(notice);
+    }
+}
+
+/// Whom to wake in a cluster. Called on any of the node's threads, perhaps with locks held: neither may call the node.
+pub struct Neighbours {
+    /// The node's controller has proposals: whoever runs the quorum takes them.
+    pub proposals: Box<dyn Fn() + Send + Sync>,
+    /// The node has messages for others: whoever is connected to them takes them.
+    pub outbox: Box<dyn Fn() + Send + Sync>,
+}
+
+impl std::fmt::Debug for Neighbours {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Neighbours").finish_non_exhaustive()
     }
 }
 
@@ -182,11 +207,23 @@ impl Driver {
         workers: usize,
         notices: impl Fn(Notice) + Send + Sync + 'static,
     ) -> Result<Arc<Driver>, DriveError> {
+        Driver::start_in_cluster(disk, settings, workers, notices, None)
+    }
+
+    /// [`Driver::start_telling`], with those who carry what the node proposes and says to others.
+    pub fn start_in_cluster(
+        disk: Arc<dyn riverlog_log::Disk>,
+        settings: NodeSettings,
+        workers: usize,
+        notices: impl Fn(Notice) + Send + Sync + 'static,
+        neighbours: Option<Neighbours>,
+    ) -> Result<Arc<Driver>, DriveError> {
         let clock = Clock {
             start: Instant::now(),
         };
         let signals = Arc::new(Signals {
             notices: Box::new(notices),
+            neighbours,
             state: Mutex::default(),
             flush: Condvar::new(),
             work: Condvar::new(),

@@ -22,7 +22,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "riverlog-quorum",
-        &["riverlog-wire", "riverlog-core", "riverlog-node"],
+        &[
+            "riverlog-wire",
+            "riverlog-log",
+            "riverlog-core",
+            "riverlog-node",
+        ],
     ),
     (
         "riverlog-host",

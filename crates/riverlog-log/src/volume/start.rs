@@ -198,6 +198,8 @@ fn foreign(disk: &dyn Disk) -> Result<Option<String>, DiskError> {
             loss::LOST,
             kept::FOLDER,
             RESERVE,
+            // The host's too: what a voter of a cluster's metadata has promised.
+            "quorum",
             "wal",
             "lost+found",
         ];

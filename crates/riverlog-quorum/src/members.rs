@@ -1,0 +1,160 @@
+//! Who is a member: observers that may become voters, and disks that are replaced.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use openraft::errors::{ClientWriteError, RaftError};
+use openraft::type_config::TypeConfigExt;
+use openraft::{AsyncRuntime, ChangeMembers, Instant, RaftMetrics};
+
+use crate::error::QuorumError;
+use crate::quorum::Raft;
+use crate::raft::{DiskId, Member, Rt, Types};
+
+/// Entries that an observer may lack when it becomes a voter: fewer than a leader sends in one message.
+const CAUGHT_UP: u64 = 100;
+/// How long a disk hasn't answered until another disk of its node takes its place.
+const GONE: Duration = Duration::from_secs(3);
+/// How long the members may take to agree.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A change of members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// A new member that doesn't vote.
+    Observe(DiskId, Member),
+    /// An observer votes.
+    Promote(DiskId),
+    /// A member leaves.
+    Remove(DiskId),
+    /// A node has another disk than before: the new one votes in place of the old one.
+    Replace { new: DiskId, old: DiskId },
+}
+
+/// What the leader should change by itself.
+///
+/// An observer that has caught up becomes a voter when its address is one of `voters`, or when another disk of its node votes,
+/// which hasn't answered for a while: the node came back with an empty disk. A node that votes with one disk and answers
+/// keeps it, whoever else comes with its number.
+pub(crate) fn due(
+    metrics: &RaftMetrics<Types>,
+    me: DiskId,
+    voters: &BTreeSet<String>,
+) -> Option<Wanted> {
+    let membership = metrics.membership_config.membership();
+    let config = membership.get_joint_config();
+    let [voting] = config.as_slice() else {
+        return None;
+    };
+    let last = metrics.last_log_index.unwrap_or(0);
+    let replication = metrics.replication.as_ref()?;
+    let caught_up = |disk: &DiskId| {
+        let matched = replication.get(disk).copied().flatten();
+        matched.is_some_and(|matched| matched.index + CAUGHT_UP > last)
+    };
+    let now = Types::now();
+    let silent = |disk: &DiskId| {
+        let heard = metrics
+            .heartbeat
+            .as_ref()
+            .and_then(|h| h.get(disk).copied());
+        heard
+            .flatten()
+            .is_none_or(|at| now.saturating_duration_since(at.into_inner()) > GONE)
+    };
+    let nodes: BTreeMap<DiskId, &Member> = membership.nodes().map(|(d, m)| (*d, m)).collect();
+    for (disk, member) in &nodes {
+        if voting.contains(disk) {
+            continue;
+        }
+        let same = |other: &DiskId| {
+            other != disk && nodes.get(other).is_some_and(|m| m.broker == member.broker)
+        };
+        // A disk that a node has had before.
+        let former = nodes
+            .keys()
+            .find(|other| same(other) && !voting.contains(other));
+        if let Some(former) = former
+            && silent(former)
+            && !silent(disk)
+        {
+            return Some(Wanted::Remove(*former));
+        }
+        if !caught_up(disk) || silent(disk) {
+            continue;
+        }
+        match voting.iter().find(|other| same(other)) {
+            Some(old) if *old != me && silent(old) => {
+                return Some(Wanted::Replace {
+                    new: *disk,
+                    old: *old,
+                });
+            }
+            Some(_) => {}
+            None if voters.contains(&member.address) => return Some(Wanted::Promote(*disk)),
+            None => {}
+        }
+    }
+    None
+}
+
+/// Makes a change; returns once it is committed.
+pub(crate) async fn change(raft: &Raft, me: DiskId, wanted: Wanted) -> Result<(), QuorumError> {
+    let (changes, known) = {
+        let metrics = raft.metrics();
+        let metrics = openraft::async_runtime::watch::WatchReceiver::borrow_watched(&metrics);
+        let members = metrics.membership_config.membership();
+        let known = |disk: &DiskId| members.get_node(disk).is_some();
+        match &wanted {
+            Wanted::Observe(disk, member) if members.get_node(disk) == Some(member) => (None, true),
+            Wanted::Observe(disk, member) => {
+                let nodes = BTreeMap::from([(*disk, member.clone())]);
+                (Some(ChangeMembers::SetNodes(nodes)), true)
+            }
+            Wanted::Promote(disk) => {
+                let add = ChangeMembers::AddVoterIds(BTreeSet::from([*disk]));
+                (Some(add), known(disk))
+            }
+            Wanted::Remove(disk) => {
+                let disks = BTreeSet::from([*disk]);
+                let is_voter = members.voter_ids().any(|voter| voter == *disk);
+                let remove = match is_voter {
+                    true => ChangeMembers::RemoveVoters(disks),
+                    false => ChangeMembers::RemoveNodes(disks),
+                };
+                (Some(remove), known(disk))
+            }
+            Wanted::Replace { new, old } => {
+                let old = BTreeSet::from([*old]);
+                let swap = vec![
+                    ChangeMembers::AddVoterIds(BTreeSet::from([*new])),
+                    ChangeMembers::RemoveVoters(old),
+                ];
+                (Some(ChangeMembers::Batch(swap)), known(new))
+            }
+        }
+    };
+    let Some(changes) = changes else {
+        return Ok(());
+    };
+    match wanted {
+        Wanted::Remove(disk) if disk == me => {
+            return Err(QuorumError::Change(
+                "a leader doesn't remove itself; let another lead first".to_owned(),
+            ));
+        }
+        Wanted::Remove(disk) | Wanted::Promote(disk) if !known => {
+            return Err(QuorumError::NoMember(disk));
+        }
+        _ => {}
+    }
+    let agreed = Rt::timeout(PATIENCE, raft.change_membership(changes, false)).await;
+    match agreed {
+        Err(_) => Err(QuorumError::TimedOut),
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_)))) => {
+            Err(QuorumError::NotLeader)
+        }
+        Ok(Err(error)) => Err(QuorumError::Change(error.to_string())),
+    }
+}
