@@ -11,6 +11,7 @@ mod fuzz;
 mod long;
 mod metadata;
 mod mutants;
+mod packaging;
 mod peer;
 mod place;
 mod proc;

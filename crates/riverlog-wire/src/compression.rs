@@ -124,6 +124,12 @@ pub fn compress(
     done
 }
 
+/// Whether clients of Kafka can read data of that codec, as far as its first bytes tell: an LZ4 frame must have independent
+/// blocks.
+pub fn is_common(codec: Compression, input: &[u8]) -> bool {
+    codec != Compression::Lz4 || lz4::is_independent(input)
+}
+
 /// Appends the decompressed form of `input` to `out`, at most `limit` bytes. Nothing is appended on an error.
 pub fn decompress(
     codec: Compression,

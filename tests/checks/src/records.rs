@@ -44,6 +44,28 @@ pub(crate) fn in_transaction(timestamp: i64, id: i64, epoch: i16, sequence: i32)
     batch.build()
 }
 
+/// A batch whose records are replaced by what `pack` makes of them, as of the codec with that number.
+pub(crate) fn repacked(
+    batch: &[u8],
+    codec: u8,
+    pack: impl FnOnce(&[u8]) -> Vec<u8>,
+) -> Outcome<Vec<u8>> {
+    let (header, records) = batch
+        .split_at_checked(HEADER_BYTES)
+        .ok_or_else(|| Failure::Wrong("a batch without a header".to_owned()))?;
+    let mut out = [header, &pack(records)].concat();
+    let length = u32::try_from(out.len() - 12).unwrap_or(u32::MAX);
+    out[8..12].copy_from_slice(&length.to_be_bytes());
+    out[22] = out[22] & !7 | codec;
+    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &out[21..]);
+    let crc = u32::try_from(crc).unwrap_or_default();
+    out[17..21].copy_from_slice(&crc.to_be_bytes());
+    Ok(out)
+}
+
+/// Of a record batch.
+const HEADER_BYTES: usize = 61;
+
 /// Batches as fetched.
 #[derive(Clone, Debug)]
 pub struct Batches(pub Bytes);

@@ -3,7 +3,8 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Batch, BatchError, BatchHeader};
+use super::{Batch, BatchError, BatchHeader, HEADER_LEN};
+use crate::compression::is_common;
 use crate::{Offset, ProducerId, Sequence};
 
 /// Why a producer's bytes are refused. Kafka answers CORRUPT_MESSAGE to [`BatchError::Crc`] and INVALID_RECORD
@@ -41,6 +42,11 @@ pub enum ProduceError {
     /// A codec number that doesn't exist.
     #[error("compression codec {0} doesn't exist; use none, gzip, snappy, lz4 or zstd (0 to 4)")]
     Codec(i16),
+    /// An LZ4 frame that Kafka's own clients can't read.
+    #[error(
+        "the records aren't an LZ4 frame of independent blocks; write blocks that don't lean on each other"
+    )]
+    LinkedBlocks,
     /// A producer id without epoch or sequence, or a transaction without a producer id.
     #[error(
         "the batch has producer id {id}, epoch {epoch}, sequence {sequence}; an idempotent producer sends all three, a transactional one too"
@@ -56,8 +62,8 @@ pub enum ProduceError {
 }
 
 /// Checks what a producer sent for one partition by its header and CRC: exactly one batch of format 2, undamaged,
-/// base offset 0, as many records as its offsets say, no control records, a codec that exists. The records
-/// themselves are not opened.
+/// base offset 0, as many records as its offsets say, no control records, a codec that exists, in a form that clients read. The
+/// records themselves are not opened.
 pub fn validate_produce(bytes: &[u8]) -> Result<Batch<'_>, ProduceError> {
     if bytes.is_empty() {
         return Err(ProduceError::Empty);
@@ -84,8 +90,11 @@ pub fn validate_produce(bytes: &[u8]) -> Result<Batch<'_>, ProduceError> {
     if header.attributes.is_control() {
         return Err(ProduceError::Control);
     }
-    if header.attributes.compression().is_none() {
+    let Some(codec) = header.attributes.compression() else {
         return Err(ProduceError::Codec(header.attributes.0 & 0x07));
+    };
+    if !is_common(codec, batch.bytes.get(HEADER_LEN..).unwrap_or_default()) {
+        return Err(ProduceError::LinkedBlocks);
     }
     let has_producer = header.producer_id.0 >= 0;
     let numbered = header.producer_epoch.0 >= 0 && header.base_sequence.0 >= 0;

@@ -21,6 +21,15 @@ pub(super) fn compress(input: &[u8], out: &mut Vec<u8>) -> Result<(), Compressio
     Ok(())
 }
 
+/// In the frame's flags: no block leans on the one before.
+const INDEPENDENT: u8 = 1 << 5;
+
+/// Whether every block of a frame stands alone, by its flags. Kafka's own clients can't read others.
+pub(super) fn is_independent(frame: &[u8]) -> bool {
+    let flags = frame.strip_prefix(&MAGIC).and_then(|rest| rest.first());
+    flags.is_some_and(|flags| flags & INDEPENDENT != 0)
+}
+
 pub(super) fn decompress(
     input: &[u8],
     limit: usize,

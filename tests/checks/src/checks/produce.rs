@@ -1,6 +1,9 @@
 //! Records in: checks 21 to 27 and 31.
 
+use std::io::Write;
+
 use bytes::Bytes;
+use lz4_flex::frame::{BlockMode, BlockSize, FrameEncoder, FrameInfo};
 use riverlog_wire::batch::{BatchBuilder, set_base_offset};
 use riverlog_wire::compression::Compression;
 use riverlog_wire::messages::ProduceRequest;
@@ -10,7 +13,7 @@ use riverlog_wire::{ErrorCode, TopicId};
 
 use super::{Check, fetch};
 use crate::client::{Client, Outcome, PATIENCE, QUIET, Topic, holds, only, same};
-use crate::records::{Batches, keyed, numbered};
+use crate::records::{Batches, keyed, numbered, repacked};
 use crate::wire::Received;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -38,6 +41,11 @@ pub(super) const CHECKS: &[Check] = &[
         number: "25",
         name: "compressed-batches-come-back-byte-for-byte",
         run: codecs,
+    },
+    Check {
+        number: "fc-5",
+        name: "lz4-frames-with-optional-parts-are-stored-or-refused",
+        run: lz4_frames,
     },
     Check {
         number: "26",
@@ -313,6 +321,50 @@ fn codecs(client: &mut Client<'_>) -> Outcome {
         same(codec.name(), count, 100)?;
     }
     Ok(())
+}
+
+fn lz4_frames(client: &mut Client<'_>) -> Outcome {
+    let topic = client.topic(1)?;
+    // More than one block.
+    let value: String = (0..40_000).map(|n| format!("{n} ")).collect();
+    let plain = keyed(client.broker().wall_ms(), None, Some(value.as_bytes()));
+    let framed = |mode, with_parts: bool| {
+        let mut info = FrameInfo::new()
+            .block_mode(mode)
+            .block_size(BlockSize::Max64KB);
+        repacked(&plain, 3, |records| {
+            if with_parts {
+                info = info.clone().block_checksums(true).content_checksum(true);
+                info.content_size = Some(records.len() as u64);
+            }
+            let mut frame = FrameEncoder::with_frame_info(info, Vec::new());
+            // Writing to memory doesn't fail.
+            let _ = frame.write_all(records);
+            frame.finish().unwrap_or_default()
+        })
+    };
+    for with_parts in [false, true] {
+        stored(
+            client,
+            12,
+            &topic,
+            framed(BlockMode::Independent, with_parts)?,
+        )?;
+    }
+    // No client of Kafka reads blocks that lean on the block before.
+    let linked = one(client, 12, &topic, 0, framed(BlockMode::Linked, false)?)?;
+    holds(linked.error_code != ErrorCode::NONE, || {
+        "blocks that lean on each other were stored".to_owned()
+    })?;
+    let fetched = fetch::one(client, 12, &topic, 0)?.records;
+    let records = Batches(fetched.unwrap_or_default()).records()?;
+    let values = records.iter().map(|r| r.value.as_deref());
+    let same_values = values.filter(|v| *v == Some(value.as_bytes())).count();
+    same(
+        "records that came back",
+        (records.len(), same_values),
+        (2, 2),
+    )
 }
 
 fn times(client: &mut Client<'_>) -> Outcome {
