@@ -48,9 +48,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "--locked",
         "--package",
         "riverlog-sim",
-        // What CI has built already, or the fast one.
-        "--profile",
-        if args.short { "dev" } else { "sim" },
         "--",
         "--mutants",
     ]);

@@ -73,6 +73,10 @@ marks! {
     TopicDeleted,
     /// An append to a full bounded topic waited.
     BoundedWaited,
+    /// A file was replaced by an older copy of itself.
+    OlderCopy,
+    /// A disk was replaced by an empty one.
+    DiskReplaced,
     /// A node refused to start with what was damaged.
     DamageRefused,
     /// A damaged range was refused to a reader.

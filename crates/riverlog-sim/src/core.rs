@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use riverlog_api::kafka::KafkaDoor;
 use riverlog_checker::What;
 use riverlog_core::Now;
 use riverlog_core::metadata::TopicRef;
@@ -15,17 +16,22 @@ use riverlog_node::harness::Seeded;
 use riverlog_node::{Host, Job, Node, PartitionRef};
 use riverlog_wire::Offset;
 
+use crate::files;
 use crate::history::{History, place_of};
 use crate::host::SimHost;
 use crate::model::{Model, Place, Violation};
-use crate::swarm::Swarm;
+use crate::swarm::{Ending, Swarm};
 use crate::trace::Trace;
 use crate::transactions::Transactions;
 use crate::wall::Wall;
+use crate::wire;
 use crate::world::{Event, Options, Outcome};
 
 /// Answers on their way: to whom, to which request.
 pub(crate) type Inbox = Arc<Mutex<Vec<(usize, u64, Outcome)>>>;
+
+/// A healthy disk may be refused so often: each start may still find what a failing one has left.
+const STARTS: u64 = 10;
 
 /// A partition whose log is open.
 #[derive(Clone, Debug)]
@@ -48,6 +54,8 @@ pub(crate) struct Core {
     pub(crate) operations: u64,
     pub(crate) disk: CrashDisk,
     pub(crate) node: Option<Arc<Node>>,
+    /// For clients that speak Kafka's protocol.
+    pub(crate) door: Option<Arc<KafkaDoor>>,
     host: Arc<SimHost>,
     /// Counts the starts of the node; jobs of an earlier life are dropped.
     pub(crate) life: u64,
@@ -75,6 +83,10 @@ pub(crate) struct Core {
     places: Vec<Place>,
     /// Found in this life; `None` while a log can't be opened.
     pub(crate) found: Vec<Option<Found>>,
+    /// What files held at some moment of the run.
+    pub(crate) older: BTreeMap<String, Vec<u8>>,
+    /// Starts that were refused, one after the other.
+    refused_starts: u64,
     /// When the node is called next because of the time.
     pub(crate) next_tick: Option<Duration>,
     holders: BTreeMap<Place, String>,
@@ -96,6 +108,7 @@ impl Core {
             healing: false,
             operations: 0,
             node: None,
+            door: None,
             host: Arc::default(),
             life: 0,
             queue: BTreeMap::new(),
@@ -114,6 +127,8 @@ impl Core {
             erred: false,
             places: swarm.places(),
             found: Vec::new(),
+            older: BTreeMap::new(),
+            refused_starts: 0,
             next_tick: None,
             holders: BTreeMap::new(),
             back_off: false,
@@ -142,6 +157,14 @@ impl Core {
         if self.history.keeps(there) {
             let place = place_of(&self.swarm, there);
             self.history.note(self.clock, client, what(place));
+        }
+    }
+    /// Perhaps the files of now are those that an older copy will be of.
+    pub(crate) fn perhaps_copy(&mut self) {
+        if self.swarm.ending == Ending::Older && self.random.chance(1, 4) {
+            let mut paths = files::of_logs(&self.disk);
+            paths.extend(files::of_volume(&self.disk));
+            self.older = files::contents(&self.disk, paths);
         }
     }
     /// The client's next step, after some thought.
@@ -201,13 +224,16 @@ impl Core {
         match Node::open(disk, entropy, host, self.swarm.settings.clone(), self.now()) {
             Ok(node) => {
                 self.note("the node starts");
+                self.refused_starts = 0;
                 let deadline = node.next_deadline();
+                self.door = self.swarm.wire.then(|| wire::door(&node));
                 self.node = Some(node);
                 self.schedule_tick(deadline.or(Some(self.clock)));
                 Ok(())
             }
             // While the device is failing or full a start may be refused; it is tried again.
-            Err(error) if !self.healing => {
+            Err(error) if !self.healing && self.refused_starts < STARTS => {
+                self.refused_starts += 1;
                 self.note(format!("the node can't start: {error}"));
                 self.disk.heal();
                 self.disk.set_capacity(None);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use riverlog_checker::What;
 use riverlog_core::metadata::TopicRef;
+use riverlog_log::disk::CrashDisk;
 use riverlog_log::{Disk, OpenMode};
 use riverlog_mutants::{Mark, sometimes};
 use riverlog_node::{FetchAnswer, FetchCommand, FetchedPartition, Isolation, Reply};
@@ -17,6 +18,7 @@ use crate::clients::{GROUP, records_of};
 use crate::files;
 use crate::history::{place_of, transactional};
 use crate::model::{Place, Violation};
+use crate::swarm::Ending;
 use crate::transactions::{self, committed_of};
 use crate::world::{Event, World, fetch_one};
 
@@ -249,15 +251,27 @@ impl World {
         Ok(Some((last.max(next), records)))
     }
 
-    /// Flips bits anywhere, then starts. What is damaged may be refused, by the whole node or for a
-    /// range; it is never shown as something else.
+    /// Damages the disk, then starts. What is damaged may be refused, by the whole node or for a range; it is never shown as
+    /// something else.
     pub(crate) fn damage_and_read(&mut self) -> Result<(), Violation> {
-        if self.core.random.chance(1, 2) {
+        let ending = self.core.swarm.ending;
+        if ending == Ending::Nothing {
             return Ok(());
         }
         self.die("to be damaged")?;
-        for _ in 0..=self.core.random.below(3) {
-            self.damage();
+        match ending {
+            Ending::Nothing => {}
+            Ending::Flips => {
+                for _ in 0..=self.core.random.below(3) {
+                    self.flip();
+                }
+            }
+            Ending::Older => self.put_older(),
+            Ending::Replaced => {
+                self.core.note("the disk is replaced");
+                sometimes(Mark::DiskReplaced);
+                self.core.disk = CrashDisk::new(self.core.random.next_u64());
+            }
         }
         let places = self.core.watch_no_more();
         let start = |event: &Event| matches!(event, Event::Start);
@@ -273,6 +287,10 @@ impl World {
             else {
                 continue;
             };
+            if ending == Ending::Replaced {
+                let what = format!("{place:?} is there on a disk that was empty");
+                return Err(Violation::new("an empty disk holds nothing", what));
+            }
             let seen = node.describe_partition(&reference);
             let mut from = seen.log_start_offset;
             while from < seen.high_watermark {
@@ -296,7 +314,27 @@ impl World {
         Ok(())
     }
 
-    fn damage(&mut self) {
+    /// One file is what it was earlier in the run, as if a backup of it had been put in its place.
+    fn put_older(&mut self) {
+        let core = &mut self.core;
+        let now = files::contents(&core.disk, core.older.keys().cloned().collect());
+        let older = std::mem::take(&mut core.older);
+        let mut changed: Vec<_> = older
+            .into_iter()
+            .filter(|(path, bytes)| now.get(path).is_some_and(|now| now != bytes))
+            .collect();
+        if changed.is_empty() {
+            return;
+        }
+        let at = core.random.below(changed.len() as u64) as usize;
+        let (path, bytes) = changed.swap_remove(at);
+        core.note(format_args!("{path} is what it was: {} bytes", bytes.len()));
+        // What is there for reading can be written to: nothing fails at this point.
+        let _failed = files::put_back(&core.disk, &path, &bytes);
+        sometimes(Mark::OlderCopy);
+    }
+
+    fn flip(&mut self) {
         let core = &mut self.core;
         let mut all = match core.random.chance(1, 4) {
             true => files::of_volume(&core.disk),

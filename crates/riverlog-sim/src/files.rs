@@ -1,7 +1,10 @@
 //! What lies on the disk of a node.
 
-use riverlog_log::Disk;
+use std::collections::BTreeMap;
+use std::io;
+
 use riverlog_log::disk::CrashDisk;
+use riverlog_log::{Disk, OpenMode};
 
 /// The files in the folders of partitions, in order of name.
 pub(crate) fn of_logs(disk: &CrashDisk) -> Vec<String> {
@@ -15,6 +18,28 @@ pub(crate) fn of_logs(disk: &CrashDisk) -> Vec<String> {
         }
     }
     files
+}
+
+/// What files hold now.
+pub(crate) fn contents(disk: &CrashDisk, paths: Vec<String>) -> BTreeMap<String, Vec<u8>> {
+    let read = |path: &String| {
+        let file = disk.open(path, OpenMode::Read).ok()?;
+        let mut bytes = vec![0; usize::try_from(file.len().ok()?).ok()?];
+        let n = file.read_at(&mut bytes, 0).ok()?;
+        bytes.truncate(n);
+        Some(bytes)
+    };
+    let all = paths.into_iter();
+    all.filter_map(|path| read(&path).map(|bytes| (path, bytes)))
+        .collect()
+}
+
+/// Makes a file what it was.
+pub(crate) fn put_back(disk: &CrashDisk, path: &str, bytes: &[u8]) -> io::Result<()> {
+    let file = disk.open(path, OpenMode::Write)?;
+    file.set_len(0)?;
+    file.write_at(&[bytes], 0)?;
+    file.sync()
 }
 
 /// All files but those of partitions: the write-ahead log, checkpoints, and what says which folder this is.

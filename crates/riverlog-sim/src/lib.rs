@@ -20,6 +20,7 @@ mod swarm;
 mod trace;
 mod transactions;
 mod wall;
+mod wire;
 mod world;
 
 pub use model::Violation;

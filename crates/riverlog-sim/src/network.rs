@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use riverlog_core::Now;
 use riverlog_mutants::{Mark, sometimes};
-use riverlog_node::{Node, Reply};
+use riverlog_node::{FetchCommand, Node, Reply};
 
+use crate::model::Place;
+use crate::wire;
 use crate::world::{Core, Event, Outcome};
 
 type Send = dyn FnOnce(&Arc<Node>, Now);
@@ -68,6 +70,22 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Asks for records of one partition.
+    pub(crate) fn ask_fetch(&mut self, client: usize, place: Place, command: FetchCommand) {
+        let request = self
+            .door
+            .clone()
+            .map(|door| (door, wire::fetch_request(&self.swarm, place, &command)));
+        self.ask(
+            client,
+            Outcome::Fetch,
+            move |node, now, reply| match request {
+                Some((door, request)) => wire::fetch(&door, &request, now, reply),
+                None => node.fetch(command, now, reply),
+            },
+        );
     }
 
     /// The node, for a client that asks it on a network that is never late; counts an operation.

@@ -46,8 +46,24 @@ pub(crate) struct Swarm {
     pub(crate) lag: u64,
     /// Of 1,000 steps of members of groups, in how many they leave, die, or stand still for longer than their session.
     pub(crate) churn: u64,
+    /// What becomes of the disk in the end.
+    pub(crate) ending: Ending,
+    /// Whether clients speak Kafka's protocol.
+    pub(crate) wire: bool,
     /// Whether a client changes settings of topics.
     pub(crate) tuner: bool,
+}
+
+/// What becomes of the disk in the end, after everything has been checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Nothing,
+    /// Bits flip anywhere.
+    Flips,
+    /// A file is one that it was earlier.
+    Older,
+    /// Another disk, with nothing on it.
+    Replaced,
 }
 
 /// A topic of a run.
@@ -116,6 +132,8 @@ impl Swarm {
             think: Duration::from_micros(one_of(random, &[200, 2_000, 50_000, 400_000])),
             lag: 50,
             churn: 0,
+            ending: Ending::Flips,
+            wire: false,
             tuner: false,
         }
     }
@@ -139,6 +157,17 @@ impl Swarm {
         self.lag = one_of(&mut random, &[50, 50, 50, 2_000, 20_000]);
         self.churn = one_of(&mut random, &[0, 0, 5, 30]);
         self.tuner = random.chance(1, 3);
+        self.wire = random.chance(1, 3);
+        self.ending = one_of(
+            &mut random,
+            &[
+                Ending::Nothing,
+                Ending::Flips,
+                Ending::Older,
+                Ending::Older,
+                Ending::Replaced,
+            ],
+        );
         if self.churn > 0 {
             let session = Duration::from_secs(one_of(&mut random, &[2, 10]));
             self.settings.groups.consumer_session_timeout = session;

@@ -22,7 +22,7 @@ use crate::swarm::Swarm;
 use crate::transactions;
 
 /// No run takes as long, unless something is waited for that never comes.
-const LONGEST: Duration = Duration::from_secs(2 * 3_600);
+const LONGEST: Duration = Duration::from_secs(1_800);
 
 /// What a client is told.
 #[derive(Debug)]
@@ -348,8 +348,10 @@ impl World {
     fn down(&mut self) -> Result<(), Violation> {
         self.core.faulty = false;
         self.core.erred = false;
+        self.core.perhaps_copy();
         self.core.frozen_until = Duration::ZERO;
         self.core.node = None;
+        self.core.door = None;
         self.core.found.clear();
         self.core.next_tick = None;
         self.core.life += 1;

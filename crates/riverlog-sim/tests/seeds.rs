@@ -54,6 +54,11 @@ fn a_deletion_said_twice_waited_for_room_that_it_kept_itself() {
 }
 
 #[test]
+fn a_clean_stop_forgot_what_a_page_cache_log_had_written_before_it_failed() {
+    holds(150);
+}
+
+#[test]
 fn a_seed_gives_one_run() {
     assert_eq!(
         run(3, Options::default()).trace,

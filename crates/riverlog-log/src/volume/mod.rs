@@ -448,7 +448,9 @@ impl Volume {
             other => other.map(|()| true)?,
         };
         let mut crc = self.write_checkpoint(&mut sequence, false)?;
-        let clean = clean && !self.table.lock().any_entries();
+        // A log that has failed may hold more than its mark says, and without any entry when it opted out of syncing.
+        let settled = self.stuck.lock().is_empty() && !self.table.lock().any_entries();
+        let clean = clean && settled;
         if clean || !logged {
             // Before the write-ahead log is used anew at the next start both must be up to date.
             crc = self.write_checkpoint(&mut sequence, clean)?;

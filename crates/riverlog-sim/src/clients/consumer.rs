@@ -14,6 +14,7 @@ use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
 use super::{GROUP, records_of};
 use crate::history::{nanos, place_of};
 use crate::model::{Place, Violation};
+use crate::wire;
 use crate::world::{Core, Outcome, fetch_one};
 
 #[derive(Debug)]
@@ -145,24 +146,26 @@ impl Consumer {
                     version: 1,
                     ..ConsumerHeartbeat::default()
                 };
-                core.ask(me, Outcome::Group, move |node, now, reply| {
-                    node.group(GroupCommand::ConsumerHeartbeat(command), now, reply);
-                });
+                self.beat(core, me, command);
             }
             Asked::Heartbeat => {
                 let command = self.heartbeat(core);
-                core.ask(me, Outcome::Group, move |node, now, reply| {
-                    node.group(GroupCommand::ConsumerHeartbeat(command), now, reply);
-                });
+                self.beat(core, me, command);
             }
             Asked::Positions(places) => {
                 let asked = places
                     .iter()
                     .filter_map(|place| topic_partition(core, *place))
                     .collect();
-                core.ask(me, Outcome::Committed, move |node, now, reply| {
-                    node.committed(GROUP, Some(asked), None, now, reply);
-                });
+                let door = core.door.clone();
+                core.ask(
+                    me,
+                    Outcome::Committed,
+                    move |node, now, reply| match &door {
+                        Some(door) => wire::committed(door, GROUP, asked, now, reply),
+                        None => node.committed(GROUP, Some(asked), None, now, reply),
+                    },
+                );
             }
             Asked::Fetch(place) => {
                 let topic = TopicRef::Name(core.swarm.topics[place.0].name.clone());
@@ -171,9 +174,8 @@ impl Consumer {
                 let bytes = 1 + core.random.below(most) as usize;
                 let wait = Duration::from_millis(core.random.below(500));
                 let command = fetch_one(topic, place.1, from, bytes, wait);
-                core.ask(me, Outcome::Fetch, move |node, now, reply| {
-                    node.fetch(command, now, reply);
-                });
+                let place = *place;
+                core.ask_fetch(me, place, command);
             }
             Asked::Commit(..) | Asked::Stale(_) => {
                 let (place, offset, epoch) = match &mut self.asked {
@@ -200,6 +202,7 @@ impl Consumer {
                     commit_timestamp: -1,
                     expire_timestamp: None,
                 };
+                let at = target.clone();
                 let command = GroupCommand::Commit {
                     group: GROUP.to_owned(),
                     generation: Generation(epoch),
@@ -208,8 +211,11 @@ impl Consumer {
                     offsets: vec![(target, commit)],
                     version: 10,
                 };
-                core.ask(me, Outcome::Group, move |node, now, reply| {
-                    node.group(command, now, reply);
+                let door = core.door.clone();
+                let who = (GROUP.to_owned(), self.name.clone(), epoch);
+                core.ask(me, Outcome::Group, move |node, now, reply| match &door {
+                    Some(door) => wire::commit(door, who, at, offset, now, reply),
+                    None => node.group(command, now, reply),
                 });
             }
         }
@@ -438,6 +444,14 @@ impl Consumer {
             self.progress += 1;
         }
         Ok(())
+    }
+
+    fn beat(&self, core: &mut Core, me: usize, command: ConsumerHeartbeat) {
+        let door = core.door.clone();
+        core.ask(me, Outcome::Group, move |node, now, reply| match &door {
+            Some(door) => wire::heartbeat(door, command, now, reply),
+            None => node.group(GroupCommand::ConsumerHeartbeat(command), now, reply),
+        });
     }
 
     fn tell_what_it_holds(&mut self, core: &mut Core) {

@@ -80,6 +80,7 @@ impl Client {
             return Ok(());
         }
         if core.node().is_none() {
+            core.back_off = true;
             core.think(me);
             return Ok(());
         }

@@ -11,6 +11,7 @@ use riverlog_wire::compression::Compression;
 use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId, Sequence};
 
 use crate::model::{Place, Violation};
+use crate::wire;
 use crate::world::{Core, Outcome};
 
 /// Batches that are sent once all faults are healed.
@@ -74,8 +75,10 @@ impl Producer {
     pub(crate) fn step(&mut self, core: &mut Core, me: usize) {
         if self.idempotent && self.id.is_none() {
             self.waits = true;
-            core.ask(me, Outcome::Producer, |node, now, reply| {
-                node.init_producer(now, reply);
+            let door = core.door.clone();
+            core.ask(me, Outcome::Producer, move |node, now, reply| match &door {
+                Some(door) => wire::init_producer(door, now, reply),
+                None => node.init_producer(now, reply),
             });
             return;
         }
@@ -102,13 +105,17 @@ impl Producer {
             self.number
         ));
         self.waits = true;
+        let (door, topic) = (core.door.clone(), core.swarm.topics[place.0].name.clone());
         let send = move |node: &Arc<Node>, now, reply| {
             let command = AppendCommand {
                 batch,
                 acks,
                 timeout: Duration::from_secs(5),
             };
-            node.append(&reference, command, now, reply);
+            match &door {
+                Some(door) => wire::append(door, topic, place.1, command, now, reply),
+                None => node.append(&reference, command, now, reply),
+            }
         };
         core.ask(me, Outcome::Append, send.clone());
         if self.idempotent {

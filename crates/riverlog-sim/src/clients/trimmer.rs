@@ -3,6 +3,7 @@
 use riverlog_wire::Offset;
 
 use crate::model::{Place, Violation};
+use crate::wire;
 use crate::world::{Core, Outcome};
 
 #[derive(Debug, Default)]
@@ -46,8 +47,10 @@ impl Trimmer {
         core.model.deleting(place, before);
         let to = (before.0 >= 0).then_some(before.0);
         core.history.deleting(core.clock, &core.swarm, place, to);
-        core.ask(me, Outcome::Deleted, move |node, now, reply| {
-            node.delete_records(&reference, before, now, reply);
+        let (door, topic) = (core.door.clone(), core.swarm.topics[place.0].name.clone());
+        core.ask(me, Outcome::Deleted, move |node, now, reply| match &door {
+            Some(door) => wire::delete_records(door, topic, place.1, before, now, reply),
+            None => node.delete_records(&reference, before, now, reply),
         });
     }
 

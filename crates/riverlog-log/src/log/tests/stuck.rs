@@ -7,7 +7,7 @@ use riverlog_wire::{Offset, PartitionIndex};
 
 use super::support::*;
 use crate::disk::{CrashDisk, FaultOn, Survivors, Times};
-use crate::log::Log;
+use crate::log::{Log, LogSettings};
 use crate::{Disk, LogKey, OpenError, OpenMode, Volume, VolumeSettings};
 
 const OTHER: LogKey = LogKey {
@@ -255,4 +255,28 @@ fn a_segment_that_cannot_be_read_at_one_start_is_whole_again_once_its_log_can_be
         let (_volume, mut log) = open(Arc::new(disk.kill()), small());
         assert_eq!(read_all(&mut log, 0).unwrap(), all);
     }
+}
+
+#[test]
+fn a_clean_stop_forgot_what_a_page_cache_log_had_written_before_it_failed() {
+    let disk = CrashDisk::new(1);
+    let page_cache = LogSettings {
+        sync: false,
+        ..small()
+    };
+    let (volume, mut log) = open_with(Arc::new(disk.clone()), page_cache.clone(), settings());
+    for n in 0..5 {
+        put(&volume, &mut log, batch(1, n, "written"));
+    }
+    fail(&disk, FaultOn::Write, first());
+    append(&mut log, batch(1, 5, "refused")).unwrap();
+    write(&mut log).unwrap_err();
+    disk.heal();
+    // As a node that stops does, whether its logs have failed or not.
+    assert!(log.sync_segments().is_none());
+    volume.checkpoint(true).unwrap();
+    drop((log, volume));
+    let (_volume, mut log) = open_with(Arc::new(disk.kill()), page_cache, settings());
+    assert_eq!(log.log_end_offset(), Offset(5));
+    assert_eq!(read_all(&mut log, 0).unwrap().len(), 5);
 }
