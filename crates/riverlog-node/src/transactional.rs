@@ -131,16 +131,19 @@ impl Node {
         if open.open {
             return self.group(command, now, reply);
         }
-        let node = self.this.clone();
+        let question = question(&partition, id, adds, producer, epoch);
+        let (node, id) = (self.this.clone(), id.to_owned());
         let asked = Reply::new(move |answer| match coordinators(answer) {
             ErrorCode::NONE => {
-                if let Some(node) = node.upgrade() {
-                    node.group(command, node.as_of(now), reply);
+                let Some(node) = node.upgrade() else { return };
+                let now = node.as_of(now);
+                match node.ended_since(&partition, producer, open.seen) {
+                    true => node.commit_in_transaction(&id, adds, command, now, reply),
+                    false => node.group(command, now, reply),
                 }
             }
             error => refused(reply, error),
         });
-        let question = question(&partition, id, adds, producer, epoch);
         self.transaction(question, now, asked);
     }
 
@@ -155,6 +158,11 @@ impl Node {
                     return;
                 };
                 match asked.take() {
+                    Some((ErrorCode::NONE, seen))
+                        if self.ended_since(&pending.partition, lane.1, seen) =>
+                    {
+                        self.look(pending, lane.1)
+                    }
                     Some((ErrorCode::NONE, seen)) => Front::Append(Some(seen)),
                     Some((error, _)) => Front::Refuse(error),
                     None => self.look(pending, lane.1),
@@ -196,6 +204,14 @@ impl Node {
                 return;
             }
         }
+    }
+
+    /// Whether a transaction of the producer was ended in a partition since `seen`. The coordinator lets the next one wait for that
+    /// end: its word then is newer than what was seen, and the partition is looked at again.
+    fn ended_since(&self, partition: &PartitionRef, producer: ProducerId, seen: Offset) -> bool {
+        let state = partition.0.state.lock();
+        let log = state.log.as_ref();
+        log.is_some_and(|log| log.ended_since(producer, seen).unwrap_or(false))
     }
 
     fn look(&self, pending: &Pending, producer: ProducerId) -> Front {

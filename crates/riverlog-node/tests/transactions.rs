@@ -9,8 +9,8 @@ use riverlog_core::transactions::{
     TransactionAnswer, TransactionCommand, TransactionFilter, TransactionState, TransactionVersion,
 };
 use riverlog_log::disk::CrashDisk;
-use riverlog_node::harness::Harness;
-use riverlog_node::{Isolation, NodeSettings, PartitionRef};
+use riverlog_node::harness::{Answer, Harness};
+use riverlog_node::{Isolation, NodeSettings, PartitionRef, Reply};
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
 use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId, Sequence};
@@ -280,4 +280,36 @@ fn batches_sent_ahead_keep_their_order_behind_the_coordinator() {
     host.advance(Duration::from_secs(1));
     let all: Vec<String> = (0..5).map(|n| format!("v{n}")).collect();
     assert_eq!(committed(&mut host, "t", 0), (all, true));
+}
+
+/// The end of a transaction is answered before its markers are written: a client may be back in between.
+#[test]
+fn the_next_transaction_begins_while_the_last_one_is_ended() {
+    for commit in [true, false] {
+        let mut host = start(&CrashDisk::new(1));
+        create(&mut host, "a", 1, &[]);
+        let to = partition(&host, "a", 0);
+        let who = init(&mut host);
+        write(&mut host, &to, who, 0).expect("appended");
+        let next = (who.0, ProducerEpoch(who.1.0 + 1));
+        let batch = part_of(&host, next, 0, "next");
+        let (written, reply) = Answer::new();
+        let (node, now) = (host.node().clone(), host.now());
+        let went_on = Reply::new(move |answer| {
+            let expected = TransactionAnswer::Producer {
+                error: ErrorCode::NONE,
+                producer_id: next.0,
+                epoch: next.1,
+            };
+            assert_eq!(answer, expected);
+            node.append_in_transaction(&to, ID, true, command(batch, -1), now, reply);
+        });
+        host.node().transaction(end(who, commit), now, went_on);
+        host.advance(Duration::from_secs(1));
+        written.take().expect("an answer").expect("appended");
+        tell(&mut host, &end(next, true));
+        host.advance(Duration::from_secs(1));
+        assert_eq!(state(&host), TransactionState::CompleteCommit);
+        assert!(committed(&mut host, "a", 0).1, "something is open");
+    }
 }

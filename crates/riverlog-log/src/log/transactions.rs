@@ -139,6 +139,12 @@ impl Log {
         Ok(known.is_some_and(|p| p.transaction.is_some() && p.epoch == epoch))
     }
 
+    /// Whether a transaction of the producer was ended here at `seen` or later, and none is open.
+    pub fn ended_since(&self, producer: ProducerId, seen: Offset) -> Result<bool, DiskError> {
+        let known = self.loaded()?.producers.get(producer);
+        Ok(known.is_some_and(|p| p.transaction.is_none() && p.last_marker >= seen))
+    }
+
     /// Whether a batch of the broker's own ([`AppendAs::Coordinator`]) would be taken.
     pub fn may_append_in_transaction(
         &self,
