@@ -13,7 +13,7 @@ use crate::tools;
 
 #[derive(Parser)]
 pub(crate) struct Args {
-    /// `deny`: cargo-deny over licences, bans and sources. `mutants`: each planted fault must be found by the
+    /// `asan`: the tests of the crates below the server under AddressSanitizer, with a nightly compiler. `deny`: cargo-deny over licences, bans and sources. `mutants`: each planted fault must be found by the
     /// simulator within five minutes. `seeds`: half an hour of simulation.
     #[arg(value_parser = part_names())]
     part: String,
@@ -32,6 +32,10 @@ pub(crate) struct Verdict {
 }
 
 const PARTS: &[Part] = &[
+    Part {
+        name: "asan",
+        run: asan,
+    },
     Part {
         name: "deny",
         run: deny,
@@ -142,6 +146,70 @@ pub(crate) fn commit() -> Result<String> {
     Ok(format!("{}{mark}", id.trim()))
 }
 
+/// What decodes bytes from elsewhere, and what it is built from. Our own code has no unsafe; that of the crates it uses has.
+const UNDER_ASAN: &[&str] = &[
+    "riverlog-wire",
+    "riverlog-log",
+    "riverlog-core",
+    "riverlog-node",
+    "riverlog-api",
+];
+
+/// The tests under AddressSanitizer, which only a nightly compiler knows.
+fn asan() -> Result<Verdict> {
+    let version = program("rustup")
+        .args(["run", "nightly", "rustc", "--version", "--verbose"])
+        .limit(60)
+        .outcome()?;
+    let host = version
+        .stdout
+        .lines()
+        .find_map(|l| l.strip_prefix("host: "));
+    let Some(host) = host.filter(|_| version.ok()) else {
+        return Err("there is no nightly compiler: rustup toolchain install nightly".into());
+    };
+    let out = program("rustup")
+        .dir(place::root())
+        // Own flags end the use of what is built already: it has a folder of its own.
+        .env("RUSTFLAGS", "-Zsanitizer=address")
+        // Threads of the tests' own process are still there when it ends.
+        .env("ASAN_OPTIONS", "detect_leaks=0")
+        .env("PROPTEST_RNG_SEED", "1")
+        .args([
+            "run",
+            "nightly",
+            "cargo",
+            "test",
+            "--locked",
+            "--no-fail-fast",
+        ])
+        // A target of its own, so that build scripts are built without.
+        .args(["--target", host, "--target-dir"])
+        .arg(place::target().join("asan"))
+        .args(UNDER_ASAN.iter().flat_map(|name| ["--package", *name]))
+        .limit(4 * 3600)
+        .outcome()?;
+    print!("{}", out.stdout);
+    eprint!("{}", out.stderr);
+    let passed: u64 = out.stdout.lines().filter_map(passed_of).sum();
+    let found = out.stderr.lines().chain(out.stdout.lines());
+    let first = found
+        .into_iter()
+        .find(|l| l.contains("ERROR: AddressSanitizer"));
+    let first = first.unwrap_or("nothing found").trim();
+    Ok(Verdict {
+        passed: out.ok() && passed > 0,
+        result: format!("{passed} tests of {}: {first}", UNDER_ASAN.join(", ")),
+    })
+}
+
+/// How many tests a summary of cargo's says have passed.
+fn passed_of(line: &str) -> Option<u64> {
+    let rest = line.strip_prefix("test result: ")?;
+    let (count, _) = rest.split_once(". ")?.1.split_once(" passed")?;
+    count.parse().ok()
+}
+
 /// The advisories that cargo-deny could look up too lie in a git repository, outside the registries.
 fn deny() -> Result<Verdict> {
     if tools::find("cargo-deny").is_none() {
@@ -164,4 +232,16 @@ fn deny() -> Result<Verdict> {
         passed: out.ok(),
         result,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::passed_of;
+
+    #[test]
+    fn passed_tests_are_counted_from_what_cargo_says() {
+        let line = "test result: ok. 41 passed; 0 failed; 0 ignored; 0 measured; 155 filtered out";
+        assert_eq!(passed_of(line), Some(41));
+        assert_eq!(passed_of("running 41 tests"), None);
+    }
 }
