@@ -1,3 +1,4 @@
 //! The doors: request bytes to node calls, and back.
 
+pub mod configs;
 pub mod kafka;

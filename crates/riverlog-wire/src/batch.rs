@@ -13,6 +13,7 @@
 //! 57 record count i32       61 records
 //! ```
 
+mod aborted;
 mod builder;
 mod control;
 mod encode;
@@ -29,6 +30,7 @@ use bytes::Bytes;
 use crate::compression::{self, Compression, CompressionError};
 use crate::{LeaderEpoch, Offset};
 
+pub use aborted::Aborted;
 pub use builder::BatchBuilder;
 pub use control::{ControlType, EndTxnMarker};
 pub use filter::{Filtered, emptied, filter, filter_records};

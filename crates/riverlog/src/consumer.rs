@@ -14,10 +14,9 @@ use riverlog_core::groups::{
 };
 use riverlog_core::metadata::{MetadataImage, TopicRef};
 use riverlog_node::{FetchAnswer, FetchCommand, FetchPartition, Isolation, OffsetQuery};
-use riverlog_wire::batch::{RecordView, Records, batches};
+use riverlog_wire::batch::{Aborted, RecordView, Records, batches};
 use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
 
-use crate::aborted::Aborted;
 use crate::{Broker, Error, Record, Result};
 
 /// How often a waiting consumer shows that it is there and learns of a new assignment.

@@ -35,7 +35,6 @@
 //! - `listen`: `Broker::listen` opens a port for Kafka clients, so that a test of a program in any language has a real broker in
 //!   milliseconds.
 
-mod aborted;
 mod broker;
 mod consumer;
 mod error;

@@ -8,7 +8,6 @@ use riverlog_wire::messages::alter_replica_log_dirs_response::{
 };
 use riverlog_wire::messages::{AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse};
 
-use super::configs;
 use crate::kafka::responder::Responder;
 use crate::kafka::session::Context;
 
@@ -17,7 +16,7 @@ pub(super) fn handle(
     request: AlterReplicaLogDirsRequest,
     responder: Responder,
 ) {
-    let here = configs::log_dir(context.door);
+    let here = crate::configs::log_dir(&context.door.node);
     let results = request
         .dirs
         .into_iter()

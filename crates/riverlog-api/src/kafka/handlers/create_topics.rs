@@ -11,7 +11,6 @@ use riverlog_wire::messages::create_topics_response::{
 use riverlog_wire::messages::{CreateTopicsRequest, CreateTopicsResponse};
 use riverlog_wire::{BrokerId, ErrorCode};
 
-use super::configs;
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::responder::Responder;
 use crate::kafka::session::Context;
@@ -90,7 +89,7 @@ fn result(
         answer.num_partitions = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
         let replicas = topic.partitions.first().map_or(0, |p| p.replicas.len());
         answer.replication_factor = i16::try_from(replicas).unwrap_or(i16::MAX);
-        let described = configs::of_topic(door, &topic.configs)
+        let described = crate::configs::of_topic(&door.node, &topic.configs)
             .into_iter()
             .map(|c| CreatableTopicConfigs {
                 name: c.key.name.to_owned(),

@@ -86,13 +86,13 @@ fn find(
                     format!("topic {name:?} doesn't exist"),
                 )
             })?;
-            Ok(configs::of_topic(door, &topic.configs))
+            Ok(crate::configs::of_topic(&door.node, &topic.configs))
         }
-        configs::BROKER if name.is_empty() => Ok(configs::of_all_brokers(door)),
+        configs::BROKER if name.is_empty() => Ok(crate::configs::of_all_brokers(&door.node)),
         configs::BROKER => {
             let this = door.node.settings().broker;
             match name.parse() {
-                Ok(id) if BrokerId(id) == this => Ok(configs::of_broker(door)),
+                Ok(id) if BrokerId(id) == this => Ok(crate::configs::of_broker(&door.node)),
                 Ok(id) => Err(invalid(format!(
                     "node {id} can't be described here, this is node {this}; ask it"
                 ))),
@@ -103,7 +103,7 @@ fn find(
             "a group without a name has no configs; the defaults of all groups are broker configs"
                 .to_owned(),
         )),
-        configs::GROUP => Ok(configs::of_group(door, name)),
+        configs::GROUP => Ok(crate::configs::of_group(&door.node, name)),
         // Log levels and client metrics have no settings here; Kafka's tools take an empty list.
         configs::BROKER_LOGGER | configs::CLIENT_METRICS => Ok(Vec::new()),
         other => Err(invalid(format!(

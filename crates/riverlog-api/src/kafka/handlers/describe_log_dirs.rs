@@ -11,7 +11,6 @@ use riverlog_wire::messages::describe_log_dirs_response::{
 };
 use riverlog_wire::messages::{DescribeLogDirsRequest, DescribeLogDirsResponse};
 
-use super::configs;
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::responder::Responder;
 use crate::kafka::session::Context;
@@ -31,7 +30,7 @@ pub(super) fn handle(context: &Context<'_>, request: DescribeLogDirsRequest, res
     responder.send(&DescribeLogDirsResponse {
         results: vec![DescribeLogDirsResult {
             error_code: ErrorCode::NONE,
-            log_dir: configs::log_dir(door),
+            log_dir: crate::configs::log_dir(&door.node),
             topics,
             total_bytes,
             usable_bytes,

@@ -16,7 +16,7 @@ use riverlog_wire::messages::fetch_response::{
 use riverlog_wire::messages::{FetchRequest, FetchResponse};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
 
-use super::{configs, leaders, millis};
+use super::{leaders, millis};
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::fetch_sessions::{Ask, Place, Plan, Read, Shown, Wish};
 use crate::kafka::responder::{Close, Part, Responder};
@@ -273,7 +273,7 @@ fn partition_data(
 /// at all, only the topic's own codec counts: readers of old versions that can open what a producer chose are not kept from it.
 fn refuse_zstd(door: &KafkaDoor, plan: &Plan, answer: &mut FetchAnswer) {
     for ((place, _), part) in plan.partitions.iter().zip(&mut answer.partitions) {
-        let codec = configs::topic_value(door, &place.name, "compression.type");
+        let codec = crate::configs::topic_value(&door.node, &place.name, "compression.type");
         if part.records.len > 0 && codec.as_deref() == Some("zstd") {
             *part = refused(ErrorCode::UNSUPPORTED_COMPRESSION_TYPE);
         }

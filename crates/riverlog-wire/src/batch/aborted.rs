@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use riverlog_wire::batch::BatchHeader;
-use riverlog_wire::{Offset, ProducerId};
+use super::BatchHeader;
+use crate::{Offset, ProducerId};
 
 /// The aborted transactions of what was fetched from one partition, along the way through its batches.
 #[derive(Debug, Default)]
-pub(crate) struct Aborted {
+pub struct Aborted {
     /// Producer and first offset, in order of the offsets; those that begin further on.
     ahead: VecDeque<(ProducerId, Offset)>,
     /// Whose batches are passed over until their marker comes.
@@ -16,7 +16,7 @@ pub(crate) struct Aborted {
 
 impl Aborted {
     /// Of a new fetch.
-    pub(crate) fn new(mut list: Vec<(i64, Offset)>) -> Aborted {
+    pub fn new(mut list: Vec<(i64, Offset)>) -> Aborted {
         list.sort_by_key(|(_, first)| *first);
         let ahead = list.into_iter().map(|(id, first)| (ProducerId(id), first));
         Aborted {
@@ -26,7 +26,7 @@ impl Aborted {
     }
 
     /// Whether the next batch has nothing to hand out: a marker, or part of an aborted transaction.
-    pub(crate) fn passes_over(&mut self, header: &BatchHeader) -> bool {
+    pub fn passes_over(&mut self, header: &BatchHeader) -> bool {
         while let Some((id, _)) = self
             .ahead
             .pop_front_if(|(_, first)| *first < header.next_offset())

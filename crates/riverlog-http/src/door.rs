@@ -1,0 +1,181 @@
+//! What all requests share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, Response};
+use riverlog_core::Now;
+use riverlog_core::metadata::{TopicImage, TopicRef};
+use riverlog_node::{Node, PartitionRef, Reply};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::path::Target;
+use crate::problem::Problem;
+use crate::query::Query;
+use crate::route;
+
+/// Settings of the door.
+#[derive(Clone, Debug)]
+pub struct HttpSettings {
+    /// The largest body of a request, as sent and decompressed. A stream of lines has no such bound: each line has.
+    pub max_body_bytes: usize,
+    /// Bytes of bodies that may be held at once, over all requests; beyond it requests are answered 503.
+    pub max_held_bytes: usize,
+    /// Streams (server-sent events, lines) that may be open at once; beyond it they are answered 503.
+    pub max_streams: usize,
+    /// How long a body may stand still.
+    pub body_timeout: Duration,
+    /// How long an append may take before it counts as unanswered.
+    pub append_timeout: Duration,
+    /// After so long without a record a stream of events gets a comment, so that whoever is between doesn't end it.
+    pub heartbeat: Duration,
+    /// Served on loopback only: then a name that isn't this machine's is a page that was led here (DNS rebinding).
+    pub loopback: bool,
+    /// Names besides this machine's own that a Host header may have.
+    pub hosts: Vec<String>,
+    /// Origins whose pages may use the door (CORS), as a browser says them: `https://console.example:8443`.
+    pub origins: Vec<String>,
+}
+
+impl Default for HttpSettings {
+    fn default() -> HttpSettings {
+        HttpSettings {
+            max_body_bytes: 16 << 20,
+            max_held_bytes: 256 << 20,
+            max_streams: 1_000,
+            body_timeout: Duration::from_secs(30),
+            append_timeout: Duration::from_secs(30),
+            heartbeat: Duration::from_secs(15),
+            loopback: true,
+            hosts: Vec::new(),
+            origins: Vec::new(),
+        }
+    }
+}
+
+/// The HTTP door of a node.
+pub struct HttpDoor {
+    pub(crate) node: Arc<Node>,
+    pub(crate) settings: HttpSettings,
+    clock: Box<dyn Fn() -> Now + Send + Sync>,
+    /// Bytes of bodies that may still be taken.
+    pub(crate) held: Arc<Semaphore>,
+    pub(crate) streams: Arc<Semaphore>,
+    /// Whose turn it is among records without a key.
+    turn: AtomicU32,
+    /// Of the next request.
+    number: AtomicU64,
+    /// Keeps the numbers of two runs apart.
+    run: u64,
+}
+
+impl std::fmt::Debug for HttpDoor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpDoor")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One request, taken apart.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) door: Arc<HttpDoor>,
+    pub(crate) target: Target,
+    pub(crate) query: Query,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Body,
+}
+
+/// What a handler gives back.
+pub(crate) type Answer = Result<Response<Body>, Problem>;
+
+impl HttpDoor {
+    /// A door to a node. `clock` gives both clocks at the moment of the call.
+    pub fn new(
+        node: Arc<Node>,
+        clock: impl Fn() -> Now + Send + Sync + 'static,
+        settings: HttpSettings,
+    ) -> Arc<HttpDoor> {
+        let run = node.random() as u64;
+        let permits = |n: usize| Arc::new(Semaphore::new(n.min(Semaphore::MAX_PERMITS)));
+        Arc::new(HttpDoor {
+            held: permits(settings.max_held_bytes),
+            streams: permits(settings.max_streams),
+            node,
+            settings,
+            clock: Box::new(clock),
+            turn: AtomicU32::new(0),
+            number: AtomicU64::new(0),
+            run,
+        })
+    }
+
+    /// Answers one request under `/v1`. [`guard`](crate::guard) comes first.
+    pub async fn answer(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let id = format!("{:016x}-{number}", self.run);
+        let mut response = match route::dispatch(self, request).await {
+            Ok(response) => response,
+            Err(problem) => problem.of_request(&id).into_response(),
+        };
+        if let Ok(value) = id.parse() {
+            response.headers_mut().insert("riverlog-request-id", value);
+        }
+        response
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        (self.clock)()
+    }
+
+    /// Asks the node, and waits without holding up a thread.
+    pub(crate) async fn ask<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&Node, Now, Reply<T>),
+    ) -> Result<T, Problem> {
+        self.begin(f).await.map_err(|_| Problem::closing())
+    }
+
+    /// Asks the node; the answer comes later.
+    pub(crate) fn begin<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&Node, Now, Reply<T>),
+    ) -> oneshot::Receiver<T> {
+        let (send, receive) = oneshot::channel();
+        let reply = Reply::new(move |answer| {
+            // Nobody waits any more: the client has gone.
+            let _ = send.send(answer);
+        });
+        f(&self.node, self.now(), reply);
+        receive
+    }
+
+    pub(crate) fn topic(&self, name: &str) -> Result<Arc<TopicImage>, Problem> {
+        let image = self.node.image();
+        let topic = image.topic(name);
+        topic.cloned().ok_or_else(|| Problem::no_topic(name))
+    }
+
+    pub(crate) fn partition(
+        &self,
+        topic: &TopicImage,
+        partition: i32,
+    ) -> Result<PartitionRef, Problem> {
+        let count = topic.partitions.len();
+        if usize::try_from(partition).map_or(true, |p| p >= count) {
+            return Err(Problem::no_partition(&topic.name, partition, count));
+        }
+        self.node
+            .partition(&TopicRef::Id(topic.id), partition)
+            .map_err(Problem::kafka)
+    }
+
+    /// The partition for the records without a key of one request.
+    pub(crate) fn next_turn(&self, partitions: usize) -> i32 {
+        let count = u32::try_from(partitions.max(1)).unwrap_or(u32::MAX);
+        (self.turn.fetch_add(1, Ordering::Relaxed) % count) as i32
+    }
+}

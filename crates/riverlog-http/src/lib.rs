@@ -1,0 +1,23 @@
+//! The HTTP door: `/v1`, for programs and people without a Kafka client.
+//!
+//! A request becomes the same calls of the node that the Kafka door makes: same partitions for the same keys, same offsets, one
+//! memory of what idempotent producers have sent. The door keeps nothing between two requests, so any node answers any call.
+//! It owns no socket: the server, or a test, hands it requests.
+
+mod body;
+mod cluster;
+mod door;
+mod fetch;
+mod guard;
+mod int64;
+mod path;
+mod position;
+mod problem;
+mod produce;
+mod query;
+mod route;
+mod topics;
+mod value;
+
+pub use door::{HttpDoor, HttpSettings};
+pub use guard::{guard, secure};

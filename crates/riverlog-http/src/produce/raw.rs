@@ -1,0 +1,122 @@
+//! A record without JSON: one value as the body, or a record batch as Kafka's clients send it.
+
+use std::borrow::Cow;
+
+use axum::http::HeaderMap;
+use percent_encoding::percent_decode;
+use riverlog_wire::ErrorCode;
+use riverlog_wire::batch::{BatchError, ProduceError, validate_produce};
+use serde::Serialize;
+
+use super::json::told;
+use super::publish::{Record, publish, send};
+use super::{Options, ok};
+use crate::door::{Answer, Call};
+use crate::problem::Problem;
+
+/// Of a record's own headers.
+const HEADER: &str = "riverlog-header-";
+
+#[derive(Serialize)]
+struct Stored {
+    partition: i32,
+    base_offset: i64,
+    records: i32,
+    log_append_time: Option<i64>,
+    duplicate: bool,
+}
+
+pub(super) async fn value(mut call: Call, options: Options) -> Answer {
+    let topic = call.door.topic(call.name())?;
+    let key = call.headers.get("riverlog-key").map(percent);
+    let tombstone = call.header("riverlog-tombstone")? == Some("true");
+    let partition = call.number_header::<i32>("riverlog-partition")?;
+    let timestamp = call.number_header::<i64>("riverlog-timestamp")?;
+    let headers = record_headers(&call.headers);
+    let held = call.whole().await?;
+    if tombstone && !held.bytes.is_empty() {
+        return Err(Problem::unprocessable(
+            "tombstone-with-value",
+            "the header Riverlog-Tombstone says that there is no value, and the body has bytes",
+        ));
+    }
+    let record = Record {
+        key,
+        value: (!tombstone).then_some(Cow::Borrowed(&held.bytes[..])),
+        headers,
+        partition,
+        timestamp,
+    };
+    let records = std::iter::once(Ok(record));
+    let outcomes = publish(&call.door, &topic, records, &options).await?;
+    let (status, json) = told(&outcomes, &options)?;
+    Ok(call.answer(status, json))
+}
+
+/// Header values are printable ASCII: any other byte, and the percent sign, comes percent-encoded.
+fn percent(value: &axum::http::HeaderValue) -> Cow<'static, [u8]> {
+    Cow::Owned(percent_decode(value.as_bytes()).collect())
+}
+
+/// HTTP doesn't keep the case of names: they come in small letters.
+fn record_headers(headers: &HeaderMap) -> Vec<(Cow<'static, [u8]>, Option<Cow<'static, [u8]>>)> {
+    headers
+        .iter()
+        .filter_map(|(name, value)| {
+            let name = name.as_str().strip_prefix(HEADER)?;
+            Some((
+                Cow::Owned(name.as_bytes().to_vec()),
+                Some(percent(value)),
+            ))
+        })
+        .collect()
+}
+
+pub(super) async fn batch(mut call: Call, options: Options) -> Answer {
+    let topic = call.door.topic(call.name())?;
+    let Some(index) = options.partition else {
+        return Err(Problem::unprocessable(
+            "partition-missing",
+            "a record batch is of one partition, and the path names none",
+        )
+        .hint("send it to /v1/topics/{topic}/partitions/{partition}/records"));
+    };
+    let partition = call.door.partition(&topic, index)?;
+    let transactional_id = match call.header("riverlog-transactional-id")? {
+        Some(id) => Some(crate::path::decode(id)?),
+        None => None,
+    };
+    let held = call.whole().await?;
+    let header = validate_produce(&held.bytes)
+        .map_err(|error| {
+            let code = match error {
+                ProduceError::Batch(BatchError::Crc { .. }) => ErrorCode::CORRUPT_MESSAGE,
+                _ => ErrorCode::INVALID_RECORD,
+            };
+            Problem::kafka(code).detail(error.to_string())
+        })?
+        .header;
+    if header.attributes.is_transactional() != transactional_id.is_some() {
+        return Err(Problem::unprocessable(
+            "transaction-mismatch",
+            "a batch of a transaction comes with the header Riverlog-Transactional-Id, and no other does",
+        ));
+    }
+    let bytes = held.bytes.to_vec();
+    let sent = send(
+        &call.door,
+        &partition,
+        bytes,
+        options.acks,
+        transactional_id.as_deref(),
+    );
+    let answer = sent.wait().await?;
+    let stored = Stored {
+        partition: index,
+        base_offset: answer.base_offset.0,
+        records: header.record_count,
+        log_append_time: Some(answer.log_append_time_ms).filter(|ms| *ms >= 0),
+        duplicate: answer.duplicate,
+    };
+    Ok(call.answer_json(ok(options.acks), &stored))
+}

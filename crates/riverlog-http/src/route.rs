@@ -1,0 +1,114 @@
+//! Which call a path and a method mean.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, Method, Request, StatusCode, header};
+
+use crate::door::{Answer, Call, HttpDoor};
+use crate::path::Target;
+use crate::problem::Problem;
+use crate::query::Query;
+use crate::{cluster, fetch, produce, topics};
+
+/// What a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Topics,
+    Topic,
+    TopicConfig,
+    TopicPartitions,
+    TopicRecords,
+    Partition,
+    PartitionRecords,
+    Brokers,
+    Cluster,
+}
+
+impl Place {
+    fn of(target: &Target) -> Option<Place> {
+        let segments: Vec<&str> = target.segments.iter().map(String::as_str).collect();
+        Some(match (segments.as_slice(), target.verb.as_deref()) {
+            (["topics"], None) => Place::Topics,
+            (["topics", _], None) => Place::Topic,
+            (["topics", _, "config"], None) => Place::TopicConfig,
+            (["topics", _, "partitions"], None) => Place::TopicPartitions,
+            (["topics", _, "records"], None) => Place::TopicRecords,
+            (["topics", _, "partitions", _], None) => Place::Partition,
+            (["topics", _, "partitions", _, "records"], None) => Place::PartitionRecords,
+            (["brokers"], None) => Place::Brokers,
+            (["cluster"], None) => Place::Cluster,
+            _ => return None,
+        })
+    }
+
+    /// The methods that it takes.
+    fn allows(self) -> &'static str {
+        match self {
+            Place::Topics => "GET, POST",
+            Place::Topic => "GET, DELETE",
+            Place::TopicConfig => "GET, PATCH",
+            Place::TopicPartitions | Place::TopicRecords => "POST",
+            Place::Partition => "GET",
+            Place::PartitionRecords => "POST",
+            Place::Brokers | Place::Cluster => "GET",
+        }
+    }
+}
+
+/// Answers a request below `/v1`.
+pub(crate) async fn dispatch(door: &Arc<HttpDoor>, request: Request<Body>) -> Answer {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path();
+    let path = path
+        .strip_prefix("/v1/")
+        .or(path.strip_prefix("/v1"))
+        .unwrap_or_default();
+    let target = Target::parse(path)?;
+    let Some(place) = Place::of(&target) else {
+        return Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            "no-such-call",
+            "there is no such call",
+            format!("{} names nothing", parts.uri.path()),
+        )
+        .hint("GET /v1/topics lists topics"));
+    };
+    let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+    let method = match parts.method {
+        Method::HEAD => Method::GET,
+        method => method,
+    };
+    let call = Call {
+        door: Arc::clone(door),
+        target,
+        query,
+        headers: parts.headers,
+        body,
+    };
+    match (place, method.as_str()) {
+        (Place::Topics, "GET") => topics::list(call),
+        (Place::Topics, "POST") => topics::create(call).await,
+        (Place::Topic, "GET") => topics::describe(call),
+        (Place::Topic, "DELETE") => topics::delete(call).await,
+        (Place::TopicConfig, "GET") => topics::configs(call),
+        (Place::TopicConfig, "PATCH") => topics::alter_configs(call).await,
+        (Place::TopicPartitions, "POST") => topics::add_partitions(call).await,
+        (Place::TopicRecords | Place::PartitionRecords, "POST") => produce::produce(call).await,
+        (Place::Partition, "GET") => fetch::fetch(call).await,
+        (Place::Brokers, "GET") => cluster::brokers(&call),
+        (Place::Cluster, "GET") => cluster::cluster(&call),
+        _ => {
+            let mut response = Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method-not-allowed",
+                "the call takes other methods",
+                format!("{method} isn't served here; {} are", place.allows()),
+            )
+            .into_response();
+            let allows = HeaderValue::from_static(place.allows());
+            response.headers_mut().insert(header::ALLOW, allows);
+            Ok(response)
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Topics: list, make, describe, configure, delete.
+
+use std::collections::BTreeMap;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use riverlog_api::configs;
+use riverlog_core::config::ConfigSource;
+use riverlog_core::metadata::{
+    AdminAnswer, AdminCommand, AdminResult, ConfigChange, ConfigResource, NewTopic, TopicImage,
+    TopicRef,
+};
+use riverlog_wire::ErrorCode;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::body::nothing;
+use crate::door::{Answer, Call, HttpDoor};
+use crate::path::encode;
+use crate::problem::Problem;
+
+/// Topics on one page unless asked otherwise, and the most.
+const PAGE: usize = 1_000;
+const LARGEST_PAGE: usize = 10_000;
+
+#[derive(Serialize)]
+struct Topics {
+    topics: Vec<TopicView>,
+    /// To ask for the next page with `page=`; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_page: Option<String>,
+}
+
+#[derive(Serialize)]
+struct TopicView {
+    name: String,
+    id: String,
+    partitions: usize,
+    replication_factor: usize,
+    internal: bool,
+}
+
+#[derive(Serialize)]
+struct TopicDetail {
+    #[serde(flatten)]
+    topic: TopicView,
+    size_bytes: u64,
+    /// Values that are set on the topic itself.
+    configs: BTreeMap<String, String>,
+    partition_list: Vec<PartitionView>,
+}
+
+/// A partition as it is now; positions are absent where it isn't led here.
+#[derive(Serialize)]
+pub(crate) struct PartitionView {
+    partition: usize,
+    leader: Option<i32>,
+    leader_epoch: i32,
+    replicas: Vec<i32>,
+    isr: Vec<i32>,
+    #[serde(flatten)]
+    positions: Option<Positions>,
+}
+
+#[derive(Serialize)]
+struct Positions {
+    log_start_offset: i64,
+    last_stable_offset: i64,
+    high_watermark: i64,
+    log_end_offset: i64,
+    size_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Create {
+    name: String,
+    partitions: Option<i32>,
+    replication_factor: Option<i16>,
+    #[serde(default)]
+    configs: BTreeMap<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AddPartitions {
+    count: i32,
+    #[serde(default)]
+    accept_key_reordering: bool,
+}
+
+#[derive(Serialize)]
+struct Configs {
+    configs: Vec<Config>,
+}
+
+#[derive(Serialize)]
+struct Config {
+    name: &'static str,
+    value: Option<String>,
+    source: &'static str,
+    read_only: bool,
+    sensitive: bool,
+    documentation: &'static str,
+}
+
+fn view(topic: &TopicImage) -> TopicView {
+    TopicView {
+        name: topic.name.clone(),
+        id: topic.id.to_string(),
+        partitions: topic.partitions.len(),
+        replication_factor: topic.partitions.first().map_or(0, |p| p.replicas.len()),
+        internal: topic.internal,
+    }
+}
+
+pub(crate) fn partition_view(door: &HttpDoor, topic: &TopicImage, index: usize) -> PartitionView {
+    let found = i32::try_from(index)
+        .ok()
+        .and_then(|p| door.node.partition(&TopicRef::Id(topic.id), p).ok());
+    let positions = found.map(|partition| {
+        let described = door.node.describe_partition(&partition);
+        Positions {
+            log_start_offset: described.log_start_offset.0,
+            last_stable_offset: described.last_stable_offset.0,
+            high_watermark: described.high_watermark.0,
+            log_end_offset: described.log_end_offset.0,
+            size_bytes: described.size_bytes,
+            failed: described.failed,
+        }
+    });
+    let image = topic.partitions.get(index);
+    let ids = |ids: &[riverlog_wire::BrokerId]| ids.iter().map(|id| id.0).collect();
+    PartitionView {
+        partition: index,
+        leader: image.and_then(|p| p.leader).map(|id| id.0),
+        leader_epoch: image.map_or(-1, |p| p.leader_epoch.0),
+        replicas: image.map_or_else(Vec::new, |p| ids(&p.replicas)),
+        isr: image.map_or_else(Vec::new, |p| ids(&p.isr)),
+        positions,
+    }
+}
+
+pub(crate) fn list(mut call: Call) -> Answer {
+    let filter = call.query.text("filter").unwrap_or_default();
+    let after = call.query.text("page");
+    let limit = call.query.number("limit", 1..=LARGEST_PAGE)?.unwrap_or(PAGE);
+    let internal = call.query.flag("internal")?;
+    std::mem::take(&mut call.query).done()?;
+    let image = call.door.node.image();
+    let mut topics: Vec<TopicView> = Vec::new();
+    let mut next_page = None;
+    // Names are in order, and a page begins after the last name of the one before: nothing is told twice or left out.
+    for (name, id) in image.names.iter().map(|((_, name), id)| (name, id)) {
+        if after.as_ref().is_some_and(|after| name <= after) || !name.contains(&filter) {
+            continue;
+        }
+        let Some(topic) = image.topics.get(id).filter(|t| internal || !t.internal) else {
+            continue;
+        };
+        if topics.len() == limit {
+            next_page = topics.last().map(|t| t.name.clone());
+            break;
+        }
+        topics.push(view(topic));
+    }
+    Ok(call.answer_json(StatusCode::OK, &Topics { topics, next_page }))
+}
+
+pub(crate) fn describe(call: Call) -> Answer {
+    let topic = call.door.topic(call.name())?;
+    call.query.clone().done()?;
+    let partition_list: Vec<PartitionView> = (0..topic.partitions.len())
+        .map(|p| partition_view(&call.door, &topic, p))
+        .collect();
+    let sizes = partition_list.iter().filter_map(|p| p.positions.as_ref());
+    let detail = TopicDetail {
+        size_bytes: sizes.map(|p| p.size_bytes).sum(),
+        topic: view(&topic),
+        configs: topic.configs.clone(),
+        partition_list,
+    };
+    Ok(call.answer_json(StatusCode::OK, &detail))
+}
+
+pub(crate) async fn create(mut call: Call) -> Answer {
+    let validate_only = call.query.flag("validate_only")?;
+    std::mem::take(&mut call.query).done()?;
+    let asked: Create = call.json().await?;
+    let name = asked.name;
+    let topic = NewTopic {
+        name: name.clone(),
+        partitions: asked.partitions.unwrap_or(-1),
+        replication_factor: asked.replication_factor.unwrap_or(-1),
+        configs: asked
+            .configs
+            .into_iter()
+            .map(|(key, value)| Ok((key.clone(), Some(config_text(&key, value)?))))
+            .collect::<Result<_, Problem>>()?,
+        id: call.door.node.new_topic_id(),
+        ..NewTopic::default()
+    };
+    let command = AdminCommand::CreateTopics {
+        topics: vec![topic],
+        validate_only,
+    };
+    let result = admin(&call.door, command).await?;
+    let made = result.topic.as_ref();
+    let body = made.map(|topic| view(topic));
+    if validate_only {
+        return Ok(call.answer_json(StatusCode::OK, &body));
+    }
+    let mut response = call.answer_json(StatusCode::CREATED, &body);
+    if let Ok(at) = HeaderValue::from_str(&format!("/v1/topics/{}", encode(&name))) {
+        response.headers_mut().insert(header::LOCATION, at);
+    }
+    Ok(response)
+}
+
+pub(crate) async fn delete(mut call: Call) -> Answer {
+    let validate_only = call.query.flag("validate_only")?;
+    std::mem::take(&mut call.query).done()?;
+    let topic = call.door.topic(call.name())?;
+    if validate_only {
+        return Ok(call.answer_json(StatusCode::OK, &view(&topic)));
+    }
+    // By id: a topic of the same name that is made meanwhile is another one.
+    let topics = vec![TopicRef::Id(topic.id)];
+    admin(&call.door, AdminCommand::DeleteTopics { topics }).await?;
+    Ok(nothing())
+}
+
+pub(crate) async fn add_partitions(mut call: Call) -> Answer {
+    let validate_only = call.query.flag("validate_only")?;
+    std::mem::take(&mut call.query).done()?;
+    let asked: AddPartitions = call.json().await?;
+    let topic = call.door.topic(call.name())?;
+    if !asked.accept_key_reordering {
+        return Err(Problem::unprocessable(
+            "key-reordering",
+            "with another number of partitions most keys move to another partition, and their new records are no longer in order with the old ones",
+        )
+        .hint("send \"accept_key_reordering\": true if that is fine for this topic"));
+    }
+    let command = AdminCommand::CreatePartitions {
+        topics: vec![(topic.name.clone(), asked.count, None)],
+        validate_only,
+    };
+    admin(&call.door, command).await?;
+    let topic = call.door.topic(&topic.name)?;
+    Ok(call.answer_json(StatusCode::OK, &view(&topic)))
+}
+
+pub(crate) fn configs(call: Call) -> Answer {
+    let topic = call.door.topic(call.name())?;
+    call.query.clone().done()?;
+    Ok(call.answer_json(StatusCode::OK, &described(&call.door, &topic)))
+}
+
+fn described(door: &HttpDoor, topic: &TopicImage) -> Configs {
+    let configs = configs::of_topic(&door.node, &topic.configs).into_iter();
+    let configs = configs.map(|c| Config {
+        name: c.key.name,
+        value: c.value,
+        source: match c.source {
+            ConfigSource::DynamicTopic => "topic",
+            ConfigSource::DynamicGroup => "group",
+            ConfigSource::DynamicBroker => "broker",
+            ConfigSource::DynamicDefaultBroker => "cluster",
+            ConfigSource::StaticBroker => "start",
+            ConfigSource::Default => "default",
+        },
+        read_only: c.read_only,
+        sensitive: c.key.sensitive(),
+        documentation: c.key.doc,
+    });
+    Configs {
+        configs: configs.collect(),
+    }
+}
+
+/// A merge patch: a value sets, null goes back to the default.
+pub(crate) async fn alter_configs(mut call: Call) -> Answer {
+    let validate_only = call.query.flag("validate_only")?;
+    std::mem::take(&mut call.query).done()?;
+    if call.content_type() == Some("application/merge-patch+json") {
+        let json = HeaderValue::from_static("application/json");
+        call.headers.insert(header::CONTENT_TYPE, json);
+    }
+    let asked: BTreeMap<String, Value> = call.json().await?;
+    let topic = call.door.topic(call.name())?;
+    let changes = asked
+        .into_iter()
+        .map(|(key, value)| match value {
+            Value::Null => Ok(ConfigChange::Delete(key)),
+            value => {
+                let text = config_text(&key, value)?;
+                Ok(ConfigChange::Set(key, Some(text)))
+            }
+        })
+        .collect::<Result<Vec<_>, Problem>>()?;
+    let command = AdminCommand::AlterConfigs {
+        resources: vec![(ConfigResource::Topic(topic.name.clone()), changes)],
+        replace: false,
+        validate_only,
+    };
+    admin(&call.door, command).await?;
+    let topic = call.door.topic(&topic.name)?;
+    Ok(call.answer_json(StatusCode::OK, &described(&call.door, &topic)))
+}
+
+fn config_text(key: &str, value: Value) -> Result<String, Problem> {
+    match value {
+        Value::String(text) => Ok(text),
+        value @ (Value::Number(_) | Value::Bool(_)) => Ok(value.to_string()),
+        _ => Err(Problem::unprocessable(
+            "invalid-config",
+            format!("the value of {key:?} must be text, a number, true or false"),
+        )),
+    }
+}
+
+impl Call {
+    /// The topic or the group that the path names.
+    pub(crate) fn name(&self) -> &str {
+        self.target.segments.get(1).map_or("", String::as_str)
+    }
+}
+
+/// A command about one thing.
+async fn admin(door: &HttpDoor, command: AdminCommand) -> Result<AdminResult, Problem> {
+    let answer = door
+        .ask(|node, now, reply| node.admin(command, now, reply))
+        .await?;
+    let result = match answer {
+        Ok(AdminAnswer::Results(results)) => results.into_iter().next(),
+        Ok(_) => None,
+        Err(error) => return Err(Problem::kafka(error)),
+    };
+    match result {
+        None => Err(Problem::kafka(ErrorCode::UNKNOWN_SERVER_ERROR)),
+        Some(result) if result.error == ErrorCode::NONE => Ok(result),
+        Some(result) => {
+            let problem = Problem::kafka(result.error);
+            Err(match result.message {
+                Some(message) => problem.detail(message),
+                None => problem,
+            })
+        }
+    }
+}
