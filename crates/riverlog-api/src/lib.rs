@@ -2,3 +2,4 @@
 
 pub mod configs;
 pub mod kafka;
+pub mod lag;

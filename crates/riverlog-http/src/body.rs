@@ -54,9 +54,7 @@ impl HttpDoor {
                     }
                 }
                 Some(Err(error)) => {
-                    return Err(Problem::bad_request(format!(
-                        "the body broke off: {error}"
-                    )));
+                    return Err(Problem::bad_request(format!("the body broke off: {error}")));
                 }
             }
         }
@@ -154,7 +152,9 @@ impl Call {
             return Ok(None);
         };
         text.parse().map(Some).map_err(|_| {
-            Problem::bad_request(format!("the header {name} is {text:?}; give a whole number"))
+            Problem::bad_request(format!(
+                "the header {name} is {text:?}; give a whole number"
+            ))
         })
     }
 
@@ -199,7 +199,10 @@ pub(crate) fn nothing() -> Response<Body> {
 }
 
 pub(crate) fn wants_json(got: Option<&str>) -> Problem {
-    let got = got.map_or_else(|| "none is given".to_owned(), |got| format!("it is {got:?}"));
+    let got = got.map_or_else(
+        || "none is given".to_owned(),
+        |got| format!("it is {got:?}"),
+    );
     Problem::unsupported_type(format!(
         "the header Content-Type must be application/json; {got}"
     ))

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response};
+use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::metadata::{TopicImage, TopicRef};
 use riverlog_node::{Node, PartitionRef, Reply};
@@ -13,6 +14,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::path::Target;
 use crate::problem::Problem;
+use crate::produce::Taken;
 use crate::query::Query;
 use crate::route;
 
@@ -25,6 +27,8 @@ pub struct HttpSettings {
     pub max_held_bytes: usize,
     /// Streams (server-sent events, lines) that may be open at once; beyond it they are answered 503.
     pub max_streams: usize,
+    /// Idempotency keys within an hour; beyond it requests with one are answered 429.
+    pub max_idempotency_keys: usize,
     /// How long a body may stand still.
     pub body_timeout: Duration,
     /// How long an append may take before it counts as unanswered.
@@ -45,6 +49,7 @@ impl Default for HttpSettings {
             max_body_bytes: 16 << 20,
             max_held_bytes: 256 << 20,
             max_streams: 1_000,
+            max_idempotency_keys: 500_000,
             body_timeout: Duration::from_secs(30),
             append_timeout: Duration::from_secs(30),
             heartbeat: Duration::from_secs(15),
@@ -65,6 +70,8 @@ pub struct HttpDoor {
     pub(crate) streams: Arc<Semaphore>,
     /// Whose turn it is among records without a key.
     turn: AtomicU32,
+    /// Idempotency keys of the last hour.
+    pub(crate) keys: Mutex<Taken>,
     /// Of the next request.
     number: AtomicU64,
     /// Keeps the numbers of two runs apart.
@@ -108,6 +115,7 @@ impl HttpDoor {
             settings,
             clock: Box::new(clock),
             turn: AtomicU32::new(0),
+            keys: Mutex::default(),
             number: AtomicU64::new(0),
             run,
         })
@@ -125,6 +133,11 @@ impl HttpDoor {
             response.headers_mut().insert("riverlog-request-id", value);
         }
         response
+    }
+
+    /// Settings.
+    pub fn settings(&self) -> &HttpSettings {
+        &self.settings
     }
 
     pub(crate) fn now(&self) -> Now {
@@ -179,3 +192,9 @@ impl HttpDoor {
         (self.turn.fetch_add(1, Ordering::Relaxed) % count) as i32
     }
 }
+
+// Who serves it on several threads must be able to.
+const _: fn(&Arc<HttpDoor>, Request<Body>) = |door, request| {
+    fn send<T: Send>(_: T) {}
+    send(door.answer(request));
+};

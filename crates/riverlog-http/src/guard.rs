@@ -8,7 +8,9 @@
 use std::net::IpAddr;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use axum::http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header,
+};
 
 use crate::door::HttpSettings;
 use crate::problem::Problem;
@@ -38,7 +40,11 @@ pub fn guard<B>(settings: &HttpSettings, request: &Request<B>) -> Option<Respons
 }
 
 /// Adds what every answer carries: nothing of ours runs, is framed, or is guessed to be of another type.
-pub fn secure(settings: &HttpSettings, origin: Option<&HeaderValue>, response: &mut Response<Body>) {
+pub fn secure(
+    settings: &HttpSettings,
+    origin: Option<&HeaderValue>,
+    response: &mut Response<Body>,
+) {
     let headers = response.headers_mut();
     let mut put = |name: HeaderName, value: &'static str| {
         headers
@@ -188,9 +194,13 @@ fn preflight(headers: &HeaderMap) -> Response<Body> {
     // Headers of records have names of the client's choice.
     let asked = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
     let ours = asked.and_then(|v| v.to_str().ok()).filter(|asked| {
-        asked.split(',').map(|name| name.trim().to_ascii_lowercase()).all(|name| {
-            name.starts_with("riverlog-header-") || CORS_REQUEST.split(", ").any(|n| n.trim() == name)
-        })
+        asked
+            .split(',')
+            .map(|name| name.trim().to_ascii_lowercase())
+            .all(|name| {
+                name.starts_with("riverlog-header-")
+                    || CORS_REQUEST.split(", ").any(|n| n.trim() == name)
+            })
     });
     let allowed = ours.and_then(|names| HeaderValue::from_str(names).ok());
     out.insert(
@@ -216,14 +226,33 @@ mod tests {
     #[test]
     fn only_this_machines_names_are_answered_on_loopback() {
         let mut settings = HttpSettings::default();
-        for host in ["localhost", "localhost:8082", "127.0.0.1:8082", "[::1]:8082", "LOCALHOST"] {
+        for host in [
+            "localhost",
+            "localhost:8082",
+            "127.0.0.1:8082",
+            "[::1]:8082",
+            "LOCALHOST",
+        ] {
             assert_eq!(status(&settings, "GET", &[("host", host)]), None, "{host}");
         }
-        for host in ["", "evil.example", "evil.example:8082", "127.0.0.1.evil.example", "10.0.0.1"] {
-            assert_eq!(status(&settings, "GET", &[("host", host)]), Some(421), "{host}");
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:8082",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+        ] {
+            assert_eq!(
+                status(&settings, "GET", &[("host", host)]),
+                Some(421),
+                "{host}"
+            );
         }
         settings.hosts = vec!["log.example".to_owned()];
-        assert_eq!(status(&settings, "GET", &[("host", "log.example:80")]), None);
+        assert_eq!(
+            status(&settings, "GET", &[("host", "log.example:80")]),
+            None
+        );
         settings.loopback = false;
         assert_eq!(status(&settings, "GET", &[("host", "10.0.0.1")]), None);
     }
@@ -236,16 +265,26 @@ mod tests {
         assert_eq!(status(&settings, "GET", &[host, evil]), Some(403));
         assert_eq!(status(&settings, "OPTIONS", &[host, evil]), Some(403));
         assert_eq!(
-            status(&settings, "GET", &[host, ("origin", "http://localhost:9999")]),
+            status(
+                &settings,
+                "GET",
+                &[host, ("origin", "http://localhost:9999")]
+            ),
             Some(403)
         );
-        assert_eq!(status(&settings, "POST", &[host, ("origin", "null")]), Some(403));
+        assert_eq!(
+            status(&settings, "POST", &[host, ("origin", "null")]),
+            Some(403)
+        );
         for site in ["cross-site", "same-site"] {
             let site = ("sec-fetch-site", site);
             assert_eq!(status(&settings, "GET", &[host, site]), Some(403));
             let navigates = ("sec-fetch-mode", "navigate");
             assert_eq!(status(&settings, "GET", &[host, site, navigates]), None);
-            assert_eq!(status(&settings, "POST", &[host, site, navigates]), Some(403));
+            assert_eq!(
+                status(&settings, "POST", &[host, site, navigates]),
+                Some(403)
+            );
         }
         settings.origins = vec!["https://evil.example".to_owned()];
         assert_eq!(status(&settings, "GET", &[host, evil]), None);
@@ -267,7 +306,11 @@ mod tests {
         let same = ("sec-fetch-site", "same-origin");
         assert_eq!(status(&settings, "DELETE", &[host, same]), Some(403));
         assert_eq!(
-            status(&settings, "POST", &[host, own, same, ("riverlog-client", "console")]),
+            status(
+                &settings,
+                "POST",
+                &[host, own, same, ("riverlog-client", "console")]
+            ),
             None
         );
         // curl says nothing of all this.

@@ -8,15 +8,18 @@ mod body;
 mod cluster;
 mod door;
 mod fetch;
+mod groups;
 mod guard;
 mod int64;
 mod path;
+mod patience;
 mod position;
 mod problem;
 mod produce;
 mod query;
 mod route;
 mod topics;
+mod transactions;
 mod value;
 
 pub use door::{HttpDoor, HttpSettings};

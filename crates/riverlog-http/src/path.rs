@@ -13,6 +13,9 @@ pub(crate) struct Target {
     pub(crate) verb: Option<String>,
 }
 
+/// What may follow a name behind a colon. Any other colon is part of the name.
+const VERBS: &[&str] = &["reset", "commit", "abort"];
+
 /// What a path segment may hold as it is (RFC 3986, unreserved).
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -38,7 +41,7 @@ impl Target {
     /// Of the path behind `/v1/`, as it came.
     pub(crate) fn parse(path: &str) -> Result<Target, Problem> {
         let (path, verb) = match path.rsplit_once(':') {
-            Some((path, verb)) if !verb.contains('/') => (path, Some(decode(verb)?)),
+            Some((path, verb)) if VERBS.contains(&verb) => (path, Some(verb.to_owned())),
             _ => (path, None),
         };
         let segments = path
@@ -71,6 +74,7 @@ mod tests {
                 Some("reset".to_owned())
             )
         );
+        assert_eq!(parse("a:b:c"), (vec!["a:b:c".into()], None));
         for name in ["a/b", "100%", "ü:x", "..", "a b?c#d"] {
             let path = format!("groups/{}", encode(name));
             assert_eq!(parse(&path), (vec!["groups".into(), name.into()], None));

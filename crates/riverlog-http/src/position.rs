@@ -6,6 +6,7 @@ use riverlog_node::{Isolation, OffsetQuery, PartitionRef};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
 
 use crate::door::HttpDoor;
+use crate::groups::places_of;
 use crate::problem::Problem;
 
 /// A position, as a request says it.
@@ -64,7 +65,9 @@ pub(crate) async fn resolve(
 ) -> Result<Offset, Problem> {
     let find = async |query| {
         let answer = door
-            .ask(|node, _, reply| node.offset(partition, query, isolation, LeaderEpoch::NONE, reply))
+            .ask(|node, _, reply| {
+                node.offset(partition, query, isolation, LeaderEpoch::NONE, reply)
+            })
             .await?;
         match answer.error {
             ErrorCode::NONE => Ok(answer.offset),
@@ -90,12 +93,7 @@ pub(crate) async fn resolve(
                 id: topic.id,
                 partition: partition.index(),
             };
-            let committed = door
-                .ask(|node, now, reply| {
-                    node.committed(group, Some(vec![place]), None, now, reply);
-                })
-                .await?
-                .map_err(Problem::kafka)?;
+            let committed = places_of(door, group, Some(vec![place])).await?;
             match committed.into_iter().next() {
                 Some((_, Some(committed))) => Ok(committed.offset),
                 _ => find(OffsetQuery::Earliest).await,
@@ -118,13 +116,28 @@ mod tests {
             ("-5", Position::Last(5)),
             ("-0", Position::Last(0)),
             ("time:1767225600000", Position::Time(1_767_225_600_000)),
-            ("time:2026-01-01T00:00:00Z", Position::Time(1_767_225_600_000)),
-            ("time:2026-01-01T01:00:00+01:00", Position::Time(1_767_225_600_000)),
+            (
+                "time:2026-01-01T00:00:00Z",
+                Position::Time(1_767_225_600_000),
+            ),
+            (
+                "time:2026-01-01T01:00:00+01:00",
+                Position::Time(1_767_225_600_000),
+            ),
             ("group:a:b", Position::Group("a:b".to_owned())),
         ] {
             assert_eq!(Position::parse(text).unwrap(), position, "{text}");
         }
-        for text in ["", "begin", "1.5", "time:", "time:-1", "time:yesterday", "+-1", "99999999999999999999"] {
+        for text in [
+            "",
+            "begin",
+            "1.5",
+            "time:",
+            "time:-1",
+            "time:yesterday",
+            "+-1",
+            "99999999999999999999",
+        ] {
             assert!(Position::parse(text).is_err(), "{text}");
         }
     }

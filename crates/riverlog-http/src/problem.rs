@@ -11,7 +11,12 @@ use serde_json::Value;
 
 /// What went wrong, for programs and for people.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Problem {
+#[serde(transparent)]
+pub(crate) struct Problem(Box<Document>);
+
+/// A problem document (RFC 9457).
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Document {
     /// A stable name: `urn:riverlog:problem:` and a slug.
     #[serde(rename = "type")]
     kind: String,
@@ -57,7 +62,7 @@ impl Problem {
         title: impl Into<String>,
         detail: impl Into<String>,
     ) -> Problem {
-        Problem {
+        Problem(Box::new(Document {
             kind: format!("urn:riverlog:problem:{slug}"),
             title: title.into(),
             status: status.as_u16(),
@@ -68,7 +73,7 @@ impl Problem {
             retry_after_ms: None,
             hint: None,
             more: BTreeMap::new(),
-        }
+        }))
     }
 
     /// The request makes no sense: 400.
@@ -151,8 +156,8 @@ impl Problem {
         let mut problem = Problem::kafka(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION).detail(format!(
             "topic {topic:?} has no partition {partition}; it has {count}, numbered from 0"
         ));
-        "urn:riverlog:problem:unknown-partition".clone_into(&mut problem.kind);
-        problem.retriable = false;
+        "urn:riverlog:problem:unknown-partition".clone_into(&mut problem.0.kind);
+        problem.0.retriable = false;
         problem
     }
 
@@ -160,16 +165,13 @@ impl Problem {
     pub(crate) fn kafka(code: ErrorCode) -> Problem {
         let (status, slug) = of_code(code);
         let mut problem = Problem::new(status, slug, code.message(), code.message());
-        problem.kafka_error = Some(KafkaError {
-            name: code.name(),
-            code: code.into(),
-        });
-        problem.retriable = code.retriable() && status != StatusCode::NOT_FOUND;
+        problem = problem.of_kafka(code);
+        problem.0.retriable = code.retriable() && status != StatusCode::NOT_FOUND;
         if matches!(
             status,
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
         ) {
-            problem.retry_after_ms = Some(RETRY_MS);
+            problem.0.retry_after_ms = Some(RETRY_MS);
         }
         problem
     }
@@ -188,39 +190,56 @@ impl Problem {
         problem
     }
 
+    /// With the error that a Kafka client would be told.
+    pub(crate) fn of_kafka(mut self, code: ErrorCode) -> Problem {
+        self.0.kafka_error = Some(KafkaError {
+            name: code.name(),
+            code: code.into(),
+        });
+        self
+    }
+
     pub(crate) fn detail(mut self, detail: impl Into<String>) -> Problem {
-        self.detail = detail.into();
+        self.0.detail = detail.into();
         self
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Problem {
-        self.hint = Some(hint.into());
+        self.0.hint = Some(hint.into());
         self
     }
 
     pub(crate) fn retry(mut self, after_ms: u64) -> Problem {
-        self.retriable = true;
-        self.retry_after_ms = Some(after_ms);
+        self.0.retriable = true;
+        self.0.retry_after_ms = Some(after_ms);
         self
     }
 
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Problem {
-        self.more.insert(name, value.into());
+        self.0.more.insert(name, value.into());
         self
     }
 
     pub(crate) fn of_request(mut self, id: &str) -> Problem {
-        self.instance = Some(format!("urn:riverlog:request:{id}"));
+        self.0.instance = Some(format!("urn:riverlog:request:{id}"));
         self
     }
 
-    pub(crate) fn status(&self) -> StatusCode {
-        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    /// Whether it is of the type with this slug.
+    pub(crate) fn is(&self, slug: &str) -> bool {
+        self.0.kind.rsplit(':').next() == Some(slug)
     }
 
-    /// Whether two problems differ in nothing that a client acts on.
-    pub(crate) fn same_kind(&self, other: &Problem) -> bool {
-        self.kind == other.kind && self.status == other.status
+    pub(crate) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// What befell each of several records, in their order.
+    pub(crate) fn with_errors(self, errors: &[&Problem]) -> Problem {
+        let errors = errors
+            .iter()
+            .map(|e| serde_json::to_value(e).unwrap_or_default());
+        self.with("errors", Value::Array(errors.collect()))
     }
 
     pub(crate) fn into_response(self) -> Response<Body> {
@@ -233,7 +252,7 @@ impl Problem {
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/problem+json"),
         );
-        if let Some(ms) = self.retry_after_ms {
+        if let Some(ms) = self.0.retry_after_ms {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000)));
         }
         response
@@ -295,9 +314,7 @@ fn of_code(code: ErrorCode) -> (StatusCode, &'static str) {
             (StatusCode::CONFLICT, "group-not-empty")
         }
         ErrorCode::INCONSISTENT_GROUP_PROTOCOL => (StatusCode::CONFLICT, "group-protocol"),
-        ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER => {
-            (StatusCode::CONFLICT, "out-of-order-sequence")
-        }
+        ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER => (StatusCode::CONFLICT, "out-of-order-sequence"),
         ErrorCode::INVALID_PRODUCER_EPOCH | ErrorCode::PRODUCER_FENCED => {
             (StatusCode::CONFLICT, "producer-fenced")
         }
@@ -330,11 +347,11 @@ mod tests {
     fn every_code_of_kafka_is_an_error_here() {
         for code in ErrorCode::all().filter(|code| *code != ErrorCode::NONE) {
             let problem = Problem::kafka(code);
-            assert!((400..600).contains(&problem.status), "{code:?}");
+            assert!((400..600).contains(&problem.0.status), "{code:?}");
             let body = serde_json::to_value(&problem).unwrap();
             assert_eq!(body["kafka_error"]["code"], i16::from(code));
-            let wait = matches!(problem.status, 429 | 503);
-            assert_eq!(problem.retry_after_ms.is_some(), wait, "{code:?}");
+            let wait = matches!(problem.0.status, 429 | 503);
+            assert_eq!(problem.0.retry_after_ms.is_some(), wait, "{code:?}");
         }
     }
 

@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn names_are_known_and_given_once() {
-        let mut query = Query::parse("offset=time%3A2026-01-01T00%3A00%3A00%2B01%3A00&flag").unwrap();
+        let mut query =
+            Query::parse("offset=time%3A2026-01-01T00%3A00%3A00%2B01%3A00&flag").unwrap();
         assert_eq!(
             query.text("offset").as_deref(),
             Some("time:2026-01-01T00:00:00+01:00")

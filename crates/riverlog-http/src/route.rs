@@ -9,7 +9,7 @@ use crate::door::{Answer, Call, HttpDoor};
 use crate::path::Target;
 use crate::problem::Problem;
 use crate::query::Query;
-use crate::{cluster, fetch, produce, topics};
+use crate::{cluster, fetch, groups, produce, topics, transactions};
 
 /// What a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,20 @@ enum Place {
     TopicRecords,
     Partition,
     PartitionRecords,
+    Groups,
+    Group,
+    GroupReset,
+    GroupOffsets,
+    GroupLag,
+    Members,
+    Member,
+    MemberRecords,
+    MemberHeartbeat,
+    Producers,
+    Transactions,
+    Transaction,
+    TransactionEnd,
+    TransactionOffsets,
     Brokers,
     Cluster,
 }
@@ -36,6 +50,20 @@ impl Place {
             (["topics", _, "records"], None) => Place::TopicRecords,
             (["topics", _, "partitions", _], None) => Place::Partition,
             (["topics", _, "partitions", _, "records"], None) => Place::PartitionRecords,
+            (["groups"], None) => Place::Groups,
+            (["groups", _], None) => Place::Group,
+            (["groups", _], Some("reset")) => Place::GroupReset,
+            (["groups", _, "offsets"], None) => Place::GroupOffsets,
+            (["groups", _, "lag"], None) => Place::GroupLag,
+            (["groups", _, "members"], None) => Place::Members,
+            (["groups", _, "members", _], None) => Place::Member,
+            (["groups", _, "members", _, "records"], None) => Place::MemberRecords,
+            (["groups", _, "members", _, "heartbeat"], None) => Place::MemberHeartbeat,
+            (["producers"], None) => Place::Producers,
+            (["transactions"], None) => Place::Transactions,
+            (["transactions", _], None) => Place::Transaction,
+            (["transactions", _], Some("commit" | "abort")) => Place::TransactionEnd,
+            (["transactions", _, "offsets"], None) => Place::TransactionOffsets,
             (["brokers"], None) => Place::Brokers,
             (["cluster"], None) => Place::Cluster,
             _ => return None,
@@ -46,7 +74,17 @@ impl Place {
     fn allows(self) -> &'static str {
         match self {
             Place::Topics => "GET, POST",
-            Place::Topic => "GET, DELETE",
+            Place::Topic | Place::Group => "GET, DELETE",
+            Place::GroupOffsets => "GET, POST",
+            Place::Groups | Place::GroupLag | Place::MemberRecords | Place::Transaction => "GET",
+            Place::Member => "DELETE",
+            Place::GroupReset
+            | Place::Members
+            | Place::MemberHeartbeat
+            | Place::Producers
+            | Place::Transactions
+            | Place::TransactionEnd
+            | Place::TransactionOffsets => "POST",
             Place::TopicConfig => "GET, PATCH",
             Place::TopicPartitions | Place::TopicRecords => "POST",
             Place::Partition => "GET",
@@ -96,6 +134,22 @@ pub(crate) async fn dispatch(door: &Arc<HttpDoor>, request: Request<Body>) -> An
         (Place::TopicPartitions, "POST") => topics::add_partitions(call).await,
         (Place::TopicRecords | Place::PartitionRecords, "POST") => produce::produce(call).await,
         (Place::Partition, "GET") => fetch::fetch(call).await,
+        (Place::Groups, "GET") => groups::list(call).await,
+        (Place::Group, "GET") => groups::describe(call).await,
+        (Place::Group, "DELETE") => groups::delete(call).await,
+        (Place::GroupReset, "POST") => groups::reset(call).await,
+        (Place::GroupOffsets, "GET") => groups::committed(call).await,
+        (Place::GroupOffsets, "POST") => groups::commit(call).await,
+        (Place::GroupLag, "GET") => groups::lag(call).await,
+        (Place::Members, "POST") => groups::join(call).await,
+        (Place::Member, "DELETE") => groups::leave(call).await,
+        (Place::MemberRecords, "GET") => groups::poll(call).await,
+        (Place::MemberHeartbeat, "POST") => groups::heartbeat(call).await,
+        (Place::Producers, "POST") => transactions::producers(call).await,
+        (Place::Transactions, "POST") => transactions::open(call).await,
+        (Place::Transaction, "GET") => transactions::describe(call).await,
+        (Place::TransactionEnd, "POST") => transactions::end(call).await,
+        (Place::TransactionOffsets, "POST") => groups::commit_in_transaction(call).await,
         (Place::Brokers, "GET") => cluster::brokers(&call),
         (Place::Cluster, "GET") => cluster::cluster(&call),
         _ => {

@@ -145,7 +145,10 @@ pub(crate) fn partition_view(door: &HttpDoor, topic: &TopicImage, index: usize) 
 pub(crate) fn list(mut call: Call) -> Answer {
     let filter = call.query.text("filter").unwrap_or_default();
     let after = call.query.text("page");
-    let limit = call.query.number("limit", 1..=LARGEST_PAGE)?.unwrap_or(PAGE);
+    let limit = call
+        .query
+        .number("limit", 1..=LARGEST_PAGE)?
+        .unwrap_or(PAGE);
     let internal = call.query.flag("internal")?;
     std::mem::take(&mut call.query).done()?;
     let image = call.door.node.image();

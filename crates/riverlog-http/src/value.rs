@@ -224,7 +224,15 @@ mod tests {
 
     #[test]
     fn what_says_nothing_of_itself_is_refused() {
-        for json in ["1", "true", "[]", "{}", "{\"a\":1}", "{\"utf8\":1}", "{\"base64\":\"*\"}"] {
+        for json in [
+            "1",
+            "true",
+            "[]",
+            "{}",
+            "{\"a\":1}",
+            "{\"utf8\":1}",
+            "{\"base64\":\"*\"}",
+        ] {
             assert!(read_text(Embed::Typed, json).is_err(), "{json}");
         }
         assert!(read_text(Embed::Utf8, "{}").is_err());

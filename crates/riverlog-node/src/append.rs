@@ -34,13 +34,22 @@ impl Ack {
     }
 }
 
+/// What besides its bytes decides whether a batch is taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rule {
+    Plain,
+    /// It may begin a transaction: its coordinator said so after the log ended there.
+    Begins(Offset),
+    /// Only as the next record of the partition.
+    At(Offset),
+}
+
 /// An admitted batch on its way into the log.
 pub(crate) struct Appending {
     pub(crate) batch: Vec<u8>,
     pub(crate) header: BatchHeader,
     pub(crate) acks: i16,
-    /// It may begin a transaction, see [`Node::append_transactional`].
-    pub(crate) verified: Option<Offset>,
+    pub(crate) rule: Rule,
     pub(crate) deadline: Duration,
     /// While it waits for room in a bounded partition.
     pub(crate) blocked_until: Duration,
@@ -58,7 +67,7 @@ impl Node {
         &self,
         partition: &Arc<Partition>,
         command: AppendCommand,
-        verified: Option<Offset>,
+        rule: Rule,
         now: Now,
         reply: Reply<Result<AppendAnswer, AppendFailure>>,
     ) {
@@ -89,7 +98,7 @@ impl Node {
             batch,
             header,
             acks: command.acks,
-            verified,
+            rule,
             deadline: now.mono.saturating_add(command.timeout),
             blocked_until: Duration::ZERO,
             ack,
@@ -277,17 +286,30 @@ impl State {
             batch,
             header,
             acks,
-            verified,
+            rule,
             deadline,
             ack,
             ..
         } = appending;
         let bytes = batch.len();
         let log = self.log.as_mut()?;
+        if let Rule::At(next) = rule
+            && next != log.log_end_offset()
+        {
+            let end = log.log_end_offset();
+            let failure = AppendFailure::new(
+                ErrorCode::OFFSET_OUT_OF_RANGE,
+                format!(
+                    "the next record of the partition has offset {end} and not {next}; nothing was stored"
+                ),
+            );
+            owed.acks.push((ack, Err(failure)));
+            return None;
+        }
         let (epoch, now_ms) = (self.leader.epoch, now.wall_ms);
-        let how = match verified {
-            None => AppendAs::Leader { epoch, now_ms },
-            Some(verified) => AppendAs::Transaction {
+        let how = match rule {
+            Rule::Plain | Rule::At(_) => AppendAs::Leader { epoch, now_ms },
+            Rule::Begins(verified) => AppendAs::Transaction {
                 epoch,
                 now_ms,
                 verified,

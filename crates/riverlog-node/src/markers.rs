@@ -10,6 +10,7 @@ use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 
 use crate::append::Ack;
+use crate::append::Rule;
 use crate::command::{AppendAnswer, AppendCommand, AppendFailure, Reply};
 use crate::errors::append_failure;
 use crate::node::{Node, PartitionRef};
@@ -73,7 +74,7 @@ impl Node {
         now: Now,
         reply: Reply<Result<AppendAnswer, AppendFailure>>,
     ) {
-        self.append_batch(&partition.0, command, Some(seen), now, reply);
+        self.append_batch(&partition.0, command, Rule::Begins(seen), now, reply);
     }
 
     /// Ends a producer's transaction in a partition; answers once the marker is as durable as acks=all asks for. To be

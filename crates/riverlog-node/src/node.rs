@@ -15,6 +15,7 @@ use riverlog_core::transactions::TransactionShard;
 use riverlog_log::{Disk, DiskError, Log, LogKey, OpenError, ProducerSummary, Volume};
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
 
+use crate::append::Rule;
 use crate::budget::Budget;
 use crate::cleaner::Cleaner;
 use crate::command::{
@@ -262,7 +263,18 @@ impl Node {
         now: Now,
         reply: Reply<Result<AppendAnswer, AppendFailure>>,
     ) {
-        self.append_batch(&partition.0, command, None, now, reply);
+        self.append_batch(&partition.0, command, Rule::Plain, now, reply);
+    }
+    /// [`Node::append`], if the batch's first record gets the offset `next`; OFFSET_OUT_OF_RANGE, and nothing stored, otherwise.
+    pub fn append_at(
+        &self,
+        partition: &PartitionRef,
+        next: Offset,
+        command: AppendCommand,
+        now: Now,
+        reply: Reply<Result<AppendAnswer, AppendFailure>>,
+    ) {
+        self.append_batch(&partition.0, command, Rule::At(next), now, reply);
     }
     /// Reads, or parks until there is enough to read. Hot data is answered on the calling thread; cold reads are jobs.
     pub fn fetch(&self, command: FetchCommand, now: Now, reply: Reply<FetchAnswer>) {

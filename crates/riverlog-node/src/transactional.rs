@@ -13,6 +13,7 @@ use riverlog_log::LogKey;
 use riverlog_wire::batch::BatchHeader;
 use riverlog_wire::{ErrorCode, Offset, ProducerEpoch, ProducerId};
 
+use crate::append::Rule;
 use crate::command::{AppendAnswer, AppendCommand, AppendFailure, Reply};
 use crate::errors::{RETRY_AFTER, batch_code};
 use crate::node::{Node, PartitionRef};
@@ -37,7 +38,7 @@ struct Pending {
 
 /// What to do with the batch at the front of a lane.
 enum Front {
-    Append(Option<Offset>),
+    Append(Rule),
     Ask(TransactionCommand, Offset),
     Refuse(ErrorCode),
 }
@@ -77,8 +78,8 @@ impl Node {
             reply,
         };
         let waits = self.lanes.0.lock().contains_key(&lane);
-        if !waits && let Front::Append(verified) = self.look(&pending, lane.1) {
-            return self.append_batch(&partition.0, pending.command, verified, now, pending.reply);
+        if !waits && let Front::Append(rule) = self.look(&pending, lane.1) {
+            return self.append_batch(&partition.0, pending.command, rule, now, pending.reply);
         }
         let is_first = {
             let mut lanes = self.lanes.0.lock();
@@ -163,7 +164,7 @@ impl Node {
                     {
                         self.look(pending, lane.1)
                     }
-                    Some((ErrorCode::NONE, seen)) => Front::Append(Some(seen)),
+                    Some((ErrorCode::NONE, seen)) => Front::Append(Rule::Begins(seen)),
                     Some((error, _)) => Front::Refuse(error),
                     None => self.look(pending, lane.1),
                 }
@@ -186,9 +187,9 @@ impl Node {
             for pending in taken {
                 self.append_bytes.give(pending.command.batch.len());
                 match front {
-                    Front::Append(verified) => {
+                    Front::Append(rule) => {
                         let (partition, command) = (&pending.partition.0, pending.command);
-                        self.append_batch(partition, command, verified, now, pending.reply);
+                        self.append_batch(partition, command, rule, now, pending.reply);
                     }
                     Front::Refuse(error) => {
                         let failure = AppendFailure::new(error, error.message());
@@ -217,7 +218,7 @@ impl Node {
     fn look(&self, pending: &Pending, producer: ProducerId) -> Front {
         match self.open_transaction(&pending.partition, producer, pending.epoch) {
             Err(error) => Front::Refuse(error),
-            Ok(open) if open.open => Front::Append(None),
+            Ok(open) if open.open => Front::Append(Rule::Plain),
             Ok(open) => {
                 let Pending {
                     partition,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_log::{LogKey, UpkeepDone};
+use riverlog_wire::ProducerId;
 
 use crate::jobs::Work;
 use crate::node::Node;
@@ -299,7 +300,8 @@ impl State {
         let producers = self
             .upkeep
             .producers
-            .then(|| now.wall_ms.saturating_add(producer_expiration_ms));
+            .then(|| producer_expiration_ms.min(ProducerId::KEYED_FOR_MS))
+            .map(|silent| now.wall_ms.saturating_add(silent));
         log.next_retention_ms().into_iter().chain(producers).min()
     }
 

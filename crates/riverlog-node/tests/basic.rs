@@ -436,6 +436,26 @@ fn an_append_that_takes_too_long_times_out() {
 }
 
 #[test]
+fn an_append_at_an_offset_is_stored_there_or_not_at_all() {
+    let mut host = open_with(&CrashDisk::new(1), settings());
+    create(&mut host, "t", 1, &[]);
+    let to = partition(&host, "t", 0);
+    let at = |host: &riverlog_node::harness::Harness, next: i64| {
+        let command = command(batch(host, &["x", "y"]), -1);
+        host.ask(|node, now, reply| node.append_at(&to, Offset(next), command, now, reply))
+    };
+    let (first, second) = (at(&host, 0), at(&host, 0));
+    host.run();
+    assert_eq!(first.take().unwrap().unwrap().base_offset, Offset(0));
+    let failure = second.take().unwrap().unwrap_err();
+    assert_eq!(failure.error, ErrorCode::OFFSET_OUT_OF_RANGE);
+    let (past, third) = (at(&host, 3), at(&host, 2));
+    host.run();
+    assert!(past.take().unwrap().is_err());
+    assert_eq!(third.take().unwrap().unwrap().base_offset, Offset(2));
+}
+
+#[test]
 fn over_the_budget_an_append_is_throttled() {
     let mut few = settings();
     few.budgets.append_bytes = 200;

@@ -88,6 +88,17 @@ impl LeaderEpoch {
 impl ProducerId {
     /// Not an idempotent producer.
     pub const NONE: ProducerId = ProducerId(-1);
+    /// The first of the ids that nobody hands out: each stands for one idempotency key of a client without a producer of its
+    /// own, and is forgotten sooner. The controller's ids, counted from 0, don't come near.
+    pub const KEYED: ProducerId = ProducerId(1 << 62);
+
+    /// For so long an idempotency key is remembered, and hardly longer: there is one for each request.
+    pub const KEYED_FOR_MS: i64 = 3_600_000;
+
+    /// Whether it stands for an idempotency key.
+    pub fn is_keyed(self) -> bool {
+        self >= ProducerId::KEYED
+    }
 }
 
 impl ProducerEpoch {

@@ -5,6 +5,7 @@
 
 pub mod batch;
 pub mod compression;
+pub mod consumer_protocol;
 pub mod error_code;
 pub mod frame;
 pub mod ids;

@@ -49,6 +49,15 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "riverlog-http",
+        &[
+            "riverlog-wire",
+            "riverlog-core",
+            "riverlog-node",
+            "riverlog-api",
+        ],
+    ),
+    (
         "riverlog",
         &[
             "riverlog-wire",
@@ -70,6 +79,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "riverlog-host",
             "riverlog-schema",
             "riverlog-api",
+            "riverlog-http",
         ],
     ),
     ("riverlog-checker", &[]),
@@ -95,6 +105,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Of tests alone: an end-to-end test may look at bytes and rules that the crate itself doesn't touch.
 const FOR_TESTS: &[(&str, &[&str])] = &[
     ("riverlog-api", &["riverlog-log", "riverlog-checks"]),
+    ("riverlog-http", &["riverlog-host", "riverlog-log"]),
     ("riverlog-server", &["riverlog"]),
     ("riverlog-chaos", &["riverlog-wire"]),
 ];
@@ -123,7 +134,7 @@ const BANS: &[Ban] = &[
             "riverlog-checker",
         ],
         why: "the engine is embedded without an async runtime, and the simulator owns all scheduling",
-        remedy: "put what needs the runtime into riverlog-server and hand the crate bytes and the time",
+        remedy: "put what needs the runtime into riverlog-server or riverlog-http and hand the crate bytes and the time",
     },
     Ban {
         crates: &["rand", "fastrand", "getrandom", "oorandom"],

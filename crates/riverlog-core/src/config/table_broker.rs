@@ -290,7 +290,13 @@ pub(super) const BROKER: &[Key] = keys! {
     "riverlog.durability", DURABILITY, "sync", live, used,
         "Default of the topic key of that name.";
     "riverlog.http.address", String, "127.0.0.1:8082", fixed, used,
-        "Where HTTP (health, metrics) is served: host:port, or none.";
+        "Where HTTP (/v1, health, metrics) is served: host:port, or none.";
+    "riverlog.http.cors.origins", List(&[]), "", fixed, used,
+        "Origins whose web pages may use HTTP, as a browser says them: https://console.example:8443.";
+    "riverlog.http.hosts", List(&[]), "", fixed, used,
+        "Names besides this machine's own that HTTP on loopback answers to.";
+    "riverlog.http.request.max.bytes", Long(1_024, L), "16777216", fixed, used,
+        "The largest body of an HTTP request, as sent and decompressed; of a stream, the largest line.";
     "riverlog.max.bytes", Long(-1, L), "-1", live, used,
         "Default of the topic key of that name.";
     "riverlog.max.records", Long(-1, L), "-1", live, used,

@@ -1,9 +1,9 @@
 //! `GET /v1/topics/{t}/partitions/{p}`: what is in a partition, or what the partition is like.
 
-mod read;
+pub(crate) mod read;
 mod stream;
 mod wire;
-mod write;
+pub(crate) mod write;
 
 use std::time::Duration;
 
@@ -25,13 +25,13 @@ use read::Reader;
 use write::Form;
 
 /// Records of one answer unless asked otherwise, and the most.
-const RECORDS: usize = 500;
-const MOST_RECORDS: usize = 10_000;
+pub(crate) const RECORDS: usize = 500;
+pub(crate) const MOST_RECORDS: usize = 10_000;
 /// Bytes of one answer unless asked otherwise, and the most.
-const BYTES: usize = 1 << 20;
-const MOST_BYTES: usize = 16 << 20;
+pub(crate) const BYTES: usize = 1 << 20;
+pub(crate) const MOST_BYTES: usize = 16 << 20;
 /// The longest wait for records.
-const LONGEST_WAIT_MS: u64 = 30_000;
+pub(crate) const LONGEST_WAIT_MS: u64 = 30_000;
 
 pub(crate) const EVENTS: &str = "text/event-stream";
 
@@ -105,7 +105,7 @@ pub(crate) async fn fetch(mut call: Call) -> Answer {
         EVENTS => stream::events(&call, reader, bounds, form),
         RECORD_BATCH => wire::batches(reader, &bounds).await,
         OCTETS => wire::value(reader, &bounds).await,
-        _ => json(&call, reader, &bounds, form).await,
+        _ => json(call, reader, &bounds, form).await,
     }
 }
 
@@ -114,7 +114,9 @@ fn resume(call: &Call, partition: i32) -> Result<Option<Offset>, Problem> {
     let Some(id) = call.header("last-event-id")? else {
         return Ok(None);
     };
-    let of_partition = id.split_once(':').filter(|(p, _)| p.parse() == Ok(partition));
+    let of_partition = id
+        .split_once(':')
+        .filter(|(p, _)| p.parse() == Ok(partition));
     let offset = of_partition.and_then(|(_, offset)| offset.parse::<i64>().ok());
     match offset.filter(|offset| *offset >= 0) {
         Some(offset) => Ok(Some(Offset(offset).plus(1))),
@@ -124,7 +126,7 @@ fn resume(call: &Call, partition: i32) -> Result<Option<Offset>, Problem> {
     }
 }
 
-async fn json(call: &Call, mut reader: Reader, bounds: &Bounds, form: Form) -> Answer {
+async fn json(call: Call, mut reader: Reader, bounds: &Bounds, form: Form) -> Answer {
     let limit = bounds.limit.unwrap_or(RECORDS).min(MOST_RECORDS);
     let chunk = reader.read(limit, bounds.max_bytes, bounds.wait).await?;
     let mut out = b"{\"records\":[".to_vec();

@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use riverlog_core::metadata::{TopicImage, TopicRef};
-use riverlog_node::{
-    FetchCommand, FetchPartition, FetchedPartition, Isolation, Slice, Slices,
-};
+use riverlog_node::{FetchCommand, FetchPartition, FetchedPartition, Isolation, Slice, Slices};
 use riverlog_wire::batch::{Aborted, BatchError, RecordView, Records, batches};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
 
@@ -153,13 +151,14 @@ impl Reader {
             }
             let aborted = Aborted::new(fetched.aborted);
             let bytes = whole(fetched.records).await?;
-            self.open(&bytes, aborted, limit, max_bytes, &mut chunk)
-                .map_err(|error| {
-                    Problem::kafka(ErrorCode::CORRUPT_MESSAGE).detail(format!(
-                        "a batch at or after offset {} can't be read: {error}",
-                        chunk.next
-                    ))
-                })?;
+            let window = Window {
+                from: self.position,
+                until: self.until,
+                limit,
+                max_bytes,
+            };
+            let opened = open(&bytes, aborted, window, &mut chunk.records);
+            (chunk.next, _) = opened.map_err(|error| damaged(self.position, &error))?;
             let moved = chunk.next > self.position;
             self.position = chunk.next;
             // Markers and aborted records alone: there may be more behind them.
@@ -168,47 +167,62 @@ impl Reader {
             }
         }
     }
+}
 
-    fn open(
-        &self,
-        bytes: &Bytes,
-        mut aborted: Aborted,
-        limit: usize,
-        max_bytes: usize,
-        chunk: &mut Chunk,
-    ) -> Result<(), BatchError> {
-        let mut size = 0;
-        for batch in batches(bytes) {
-            let batch = batch?;
-            if aborted.passes_over(&batch.header) {
-                chunk.next = chunk.next.max(batch.header.next_offset());
+pub(crate) fn damaged(from: Offset, error: &BatchError) -> Problem {
+    Problem::kafka(ErrorCode::CORRUPT_MESSAGE).detail(format!(
+        "a batch at or after offset {from} can't be read: {error}"
+    ))
+}
+
+/// What of stored batches to hand out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) from: Offset,
+    /// Exclusive.
+    pub(crate) until: Option<Offset>,
+    pub(crate) limit: usize,
+    /// Of keys and values; the first record comes whole even when larger.
+    pub(crate) max_bytes: usize,
+}
+
+/// Opens stored batches: puts records into `out`, and returns where the next read begins and the bytes that were taken.
+pub(crate) fn open(
+    bytes: &Bytes,
+    mut aborted: Aborted,
+    window: Window,
+    out: &mut Vec<Fetched>,
+) -> Result<(Offset, usize), BatchError> {
+    let (mut next, mut size, mut count) = (window.from, 0, 0);
+    for batch in batches(bytes) {
+        let batch = batch?;
+        if aborted.passes_over(&batch.header) {
+            next = next.max(batch.header.next_offset());
+            continue;
+        }
+        for record in Records::shared(&bytes.slice_ref(batch.bytes), OPENED_LIMIT)? {
+            let record = record?;
+            if record.offset < window.from {
                 continue;
             }
-            for record in Records::shared(&bytes.slice_ref(batch.bytes), OPENED_LIMIT)? {
-                let record = record?;
-                if record.offset < self.position {
-                    continue;
-                }
-                if self.until.is_some_and(|until| record.offset >= until) {
-                    return Ok(());
-                }
-                let len = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
-                let own = len(&record.key) + len(&record.value);
-                let full = chunk.records.len() >= limit || size + own > max_bytes;
-                if full && !chunk.records.is_empty() {
-                    return Ok(());
-                }
-                size += own;
-                chunk.next = record.offset.plus(1);
-                chunk.records.push(Fetched {
-                    record,
-                    leader_epoch: batch.header.leader_epoch,
-                });
+            let len = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
+            let own = len(&record.key) + len(&record.value);
+            let full = count >= window.limit || size + own > window.max_bytes;
+            let past = window.until.is_some_and(|until| record.offset >= until);
+            if past || (full && count > 0) {
+                return Ok((next, size));
             }
-            chunk.next = chunk.next.max(batch.header.next_offset());
+            size += own;
+            count += 1;
+            next = record.offset.plus(1);
+            out.push(Fetched {
+                record,
+                leader_epoch: batch.header.leader_epoch,
+            });
         }
-        Ok(())
+        next = next.max(batch.header.next_offset());
     }
+    Ok((next, size))
 }
 
 /// All bytes in one piece; what is still in files is read on a thread that may wait.

@@ -16,11 +16,18 @@ pub(crate) struct Form {
 impl Form {
     /// Writes one record as an object, without a line's end in it.
     pub(crate) fn record(self, out: &mut Vec<u8>, fetched: &Fetched) {
+        out.push(b'{');
+        self.fields(out, fetched);
+        out.push(b'}');
+    }
+
+    /// Its fields alone.
+    pub(crate) fn fields(self, out: &mut Vec<u8>, fetched: &Fetched) {
         let Fetched {
             record,
             leader_epoch,
         } = fetched;
-        out.extend_from_slice(b"{\"offset\":");
+        out.extend_from_slice(b"\"offset\":");
         self.digits.write(out, record.offset.0);
         out.extend_from_slice(b",\"timestamp\":");
         self.digits.write(out, record.timestamp);
@@ -31,7 +38,6 @@ impl Form {
         self.headers(out, record);
         out.extend_from_slice(b",\"leader_epoch\":");
         Digits::Number.write(out, i64::from(leader_epoch.0));
-        out.push(b'}');
     }
 
     fn headers(self, out: &mut Vec<u8>, record: &RecordView) {

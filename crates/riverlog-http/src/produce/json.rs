@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::keyed::reused;
 use super::publish::{Outcome, Record, publish};
 use super::{ACKS, Options, ok};
 use crate::body::of_json;
@@ -99,34 +100,57 @@ pub(super) async fn produce(mut call: Call, mut options: Options) -> Answer {
             "there are no records; send at least one",
         ));
     }
+    options.take_body(&call, &held.bytes)?;
     let embed = options.embed;
     let records = body.records.into_iter().map(|record| record.read(embed));
     let outcomes = publish(&call.door, &topic, records, &options).await?;
-    Ok(match told(&outcomes, &options) {
-        Err(problem) => return Err(problem),
-        Ok((status, json)) => call.answer(status, json),
-    })
+    answer(&call, &outcomes, &options)
 }
 
-/// The answer about several records: a problem when all failed alike, 207 when only some did.
-pub(super) fn told(
-    outcomes: &[Outcome],
-    options: &Options,
-) -> Result<(StatusCode, Vec<u8>), Problem> {
+/// The answer about records that were published.
+pub(super) fn answer(call: &Call, outcomes: &[Outcome], options: &Options) -> Answer {
+    let (status, json) = told(outcomes, options).map_err(|problem| match options.key {
+        Some(_) => reused(problem),
+        None => problem,
+    })?;
+    let mut response = call.answer(status, json);
+    let replayed = |outcome: &Outcome| {
+        matches!(
+            outcome,
+            Outcome::Stored {
+                duplicate: true,
+                ..
+            }
+        )
+    };
+    if options.key.is_some() && outcomes.iter().all(replayed) {
+        response
+            .headers_mut()
+            .insert("idempotency-replayed", HeaderValue::from_static("true"));
+    }
+    Ok(response)
+}
+
+/// The answer about several records: a problem when nothing was stored, 207 when only some was.
+fn told(outcomes: &[Outcome], options: &Options) -> Result<(StatusCode, Vec<u8>), Problem> {
     let failures = outcomes.iter().filter_map(|outcome| match outcome {
         Outcome::Failed(problem) => Some(problem),
         Outcome::Stored { .. } => None,
     });
     let failures: Vec<&Problem> = failures.collect();
-    let status = match failures.first() {
+    let to_blame = failures
+        .iter()
+        .find(|problem| problem.status() != StatusCode::FAILED_DEPENDENCY);
+    let status = match to_blame.or(failures.first()) {
         None => ok(options.acks),
-        Some(first) => {
-            let alike = failures.iter().all(|problem| problem.same_kind(first));
-            if alike && failures.len() == outcomes.len() {
-                return Err((*first).clone());
-            }
-            StatusCode::MULTI_STATUS
+        Some(first) if failures.len() == outcomes.len() => {
+            let problem = (*first).clone();
+            return Err(match failures.len() {
+                1 => problem,
+                _ => problem.with_errors(&failures),
+            });
         }
+        Some(_) => StatusCode::MULTI_STATUS,
     };
     let mut json = b"{\"results\":[".to_vec();
     for (n, outcome) in outcomes.iter().enumerate() {

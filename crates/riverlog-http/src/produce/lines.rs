@@ -37,10 +37,10 @@ struct Lines {
 
 pub(super) fn produce(call: Call, options: Options) -> Answer {
     let topic = call.door.topic(call.name())?;
-    if options.producer.is_some() {
+    if options.producer.is_some() || options.key.is_some() || options.next.is_some() {
         return Err(Problem::unprocessable(
             "sequence-of-a-stream",
-            "a stream of lines has no place for a sequence: each request with one is a batch",
+            "a stream of lines has no place for a sequence, a key or a condition: each request with one is a batch",
         )
         .hint("send application/json"));
     }
@@ -97,10 +97,7 @@ impl Lines {
                     let text = std::str::from_utf8(line)
                         .map_err(|e| Problem::bad_request(format!("the line isn't UTF-8: {e}")))?;
                     let record: RecordIn<'_> = serde_json::from_str(text).map_err(|e| {
-                        Problem::unprocessable(
-                            "bad-line",
-                            format!("the line isn't a record: {e}"),
-                        )
+                        Problem::unprocessable("bad-line", format!("the line isn't a record: {e}"))
                     })?;
                     record.read(embed)
                 });
@@ -159,7 +156,12 @@ impl Lines {
         let mut ends = window.iter().enumerate().filter(|(_, b)| **b == b'\n');
         let last = ends.by_ref().take(GROUP_LINES).last().map(|(at, _)| at + 1);
         // A line that is larger than a group's bytes comes alone.
-        let whole = || self.buffer.iter().position(|b| *b == b'\n').map(|at| at + 1);
+        let whole = || {
+            self.buffer
+                .iter()
+                .position(|b| *b == b'\n')
+                .map(|at| at + 1)
+        };
         let len = match last.or_else(whole) {
             Some(len) => len,
             None if self.ended && !self.buffer.is_empty() => self.buffer.len(),

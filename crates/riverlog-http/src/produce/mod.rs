@@ -1,12 +1,15 @@
 //! `POST /v1/topics/{t}/records` and `POST /v1/topics/{t}/partitions/{p}/records`: records into a topic.
 
 mod json;
+mod keyed;
 mod lines;
 mod publish;
 mod raw;
 
 use axum::http::StatusCode;
-use riverlog_wire::{ProducerEpoch, ProducerId, Sequence};
+use riverlog_wire::{Offset, ProducerEpoch, ProducerId, Sequence};
+
+pub(crate) use keyed::Taken;
 
 use crate::body::wants_json;
 use crate::door::{Answer, Call};
@@ -28,6 +31,21 @@ struct Options {
     /// Of the path: all records go there.
     partition: Option<i32>,
     producer: Option<Producer>,
+    /// The key that the producer is made of, once the body is there.
+    key: Option<keyed::Key>,
+    /// Only if the partition's next record gets this offset.
+    next: Option<Offset>,
+}
+
+impl Options {
+    /// Makes the producer that an idempotency key stands for.
+    fn take_body(&mut self, call: &Call, body: &[u8]) -> Result<(), Problem> {
+        if let Some(key) = self.key {
+            let content = keyed::content(&call.door, &call.headers, self, body);
+            self.producer = Some(key.producer(&call.door, content)?);
+        }
+        Ok(())
+    }
 }
 
 /// An idempotent producer, and where its count stands.
@@ -66,7 +84,22 @@ pub(crate) async fn produce(mut call: Call) -> Answer {
             None => None,
         },
         producer: producer(&call)?,
+        key: keyed::Key::of(&call)?,
+        next: call
+            .number_header::<i64>("if-riverlog-next-offset")?
+            .map(Offset),
     };
+    let ways = [
+        options.producer.is_some(),
+        options.key.is_some(),
+        options.next.is_some(),
+    ];
+    if ways.iter().filter(|way| **way).count() > 1 {
+        return Err(Problem::unprocessable(
+            "two-ways-to-be-exact",
+            "a sequence, an Idempotency-Key and If-Riverlog-Next-Offset are three ways to store a request once; use one",
+        ));
+    }
     match call.content_type() {
         Some("application/json") => json::produce(call, options).await,
         Some(NDJSON | "application/ndjson" | "application/jsonl") => lines::produce(call, options),
@@ -80,9 +113,10 @@ pub(crate) async fn produce(mut call: Call) -> Answer {
 
 /// The number of a partition in a path.
 pub(crate) fn partition_number(text: &str) -> Result<i32, Problem> {
-    text.parse::<i32>().ok().filter(|p| *p >= 0).ok_or_else(|| {
-        Problem::bad_request(format!("{text:?} isn't the number of a partition"))
-    })
+    text.parse::<i32>()
+        .ok()
+        .filter(|p| *p >= 0)
+        .ok_or_else(|| Problem::bad_request(format!("{text:?} isn't the number of a partition")))
 }
 
 fn producer(call: &Call) -> Result<Option<Producer>, Problem> {
@@ -91,9 +125,13 @@ fn producer(call: &Call) -> Result<Option<Producer>, Problem> {
     let sequence = call.number_header::<i32>("riverlog-sequence")?;
     let transactional_id = call.header("riverlog-transactional-id")?;
     let transactional_id = transactional_id.map(crate::path::decode).transpose()?;
+    // A record batch names its producer itself.
+    let may_be_alone = transactional_id.is_none() || call.content_type() == Some(RECORD_BATCH);
     match (id, epoch, sequence) {
-        (None, None, None) if transactional_id.is_none() => Ok(None),
-        (Some(id), Some(epoch), Some(sequence)) if id >= 0 && epoch >= 0 && sequence >= 0 => {
+        (None, None, None) if may_be_alone => Ok(None),
+        (Some(id), Some(epoch), Some(sequence))
+            if (0..ProducerId::KEYED.0).contains(&id) && epoch >= 0 && sequence >= 0 =>
+        {
             Ok(Some(Producer {
                 id: ProducerId(id),
                 epoch: ProducerEpoch(epoch),

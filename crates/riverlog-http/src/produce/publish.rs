@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
+use axum::http::StatusCode;
 use riverlog_core::config::TopicConfig;
 use riverlog_core::metadata::TopicImage;
 use riverlog_node::{AppendAnswer, AppendCommand, AppendFailure, PartitionRef, Reply};
-use riverlog_wire::ErrorCode;
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
 use riverlog_wire::partitioner::partition_for_key;
+use riverlog_wire::{ErrorCode, Offset};
 use tokio::sync::oneshot;
 
 use super::{Options, Producer};
@@ -16,12 +17,15 @@ use crate::door::HttpDoor;
 use crate::int64::Digits;
 use crate::problem::Problem;
 
+/// Name, and value or null.
+pub(super) type Header<'a> = (Cow<'a, [u8]>, Option<Cow<'a, [u8]>>);
+
 /// A record to be published.
 #[derive(Debug)]
 pub(super) struct Record<'a> {
     pub(super) key: Option<Cow<'a, [u8]>>,
     pub(super) value: Option<Cow<'a, [u8]>>,
-    pub(super) headers: Vec<(Cow<'a, [u8]>, Option<Cow<'a, [u8]>>)>,
+    pub(super) headers: Vec<Header<'a>>,
     pub(super) partition: Option<i32>,
     /// ms since the epoch; `None`: now.
     pub(super) timestamp: Option<i64>,
@@ -34,7 +38,8 @@ pub(super) enum Outcome {
         partition: i32,
         /// `None` when nobody was waited for.
         offset: Option<i64>,
-        timestamp: i64,
+        /// `None` of what was stored before, with a time that isn't known here.
+        timestamp: Option<i64>,
         duplicate: bool,
     },
     Failed(Problem),
@@ -56,8 +61,10 @@ impl Outcome {
                     out.extend_from_slice(b",\"offset\":");
                     digits.write(out, *offset);
                 }
-                out.extend_from_slice(b",\"timestamp\":");
-                digits.write(out, *timestamp);
+                if let Some(timestamp) = timestamp {
+                    out.extend_from_slice(b",\"timestamp\":");
+                    digits.write(out, *timestamp);
+                }
                 out.extend_from_slice(match duplicate {
                     true => b",\"duplicate\":true}",
                     false => b",\"duplicate\":false}",
@@ -81,19 +88,12 @@ struct Part {
     records: Vec<(usize, i64)>,
 }
 
-/// A batch that was sent.
-pub(super) struct Sent {
-    answer: oneshot::Receiver<Result<AppendAnswer, AppendFailure>>,
-}
-
-impl Sent {
-    pub(super) async fn wait(self) -> Result<AppendAnswer, Problem> {
-        match self.answer.await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(failure)) => Err(Problem::append(&failure)),
-            Err(_) => Err(Problem::closing()),
-        }
-    }
+/// How a batch is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How<'a> {
+    pub(super) acks: i16,
+    pub(super) transactional_id: Option<&'a str>,
+    pub(super) next: Option<Offset>,
 }
 
 /// Sends one batch to one partition.
@@ -101,19 +101,20 @@ pub(super) fn send(
     door: &HttpDoor,
     partition: &PartitionRef,
     batch: Vec<u8>,
-    acks: i16,
-    transactional_id: Option<&str>,
-) -> Sent {
+    how: &How<'_>,
+) -> oneshot::Receiver<Result<AppendAnswer, AppendFailure>> {
     let command = AppendCommand {
         batch,
-        acks,
+        acks: how.acks,
         timeout: door.settings.append_timeout,
     };
-    let answer = door.begin(|node, now, reply: Reply<_>| match transactional_id {
-        Some(id) => node.append_in_transaction(partition, id, true, command, now, reply),
-        None => node.append(partition, command, now, reply),
-    });
-    Sent { answer }
+    door.begin(
+        |node, now, reply: Reply<_>| match (how.transactional_id, how.next) {
+            (Some(id), _) => node.append_in_transaction(partition, id, true, command, now, reply),
+            (None, Some(next)) => node.append_at(partition, next, command, now, reply),
+            (None, None) => node.append(partition, command, now, reply),
+        },
+    )
 }
 
 /// Publishes records, those of one partition as one batch where they fit. Answers in their order.
@@ -129,13 +130,14 @@ pub(super) async fn publish<'a>(
     // All batches are under way before the first wait, so that one group commit serves them.
     let mut waiting = Vec::with_capacity(parts.len());
     for mut part in parts {
-        let transactional_id = options
-            .producer
-            .as_ref()
-            .and_then(|p| p.transactional_id.as_deref());
+        let producer = options.producer.as_ref();
+        let how = How {
+            acks: options.acks,
+            transactional_id: producer.and_then(|p| p.transactional_id.as_deref()),
+            next: options.next,
+        };
         let sent = door.partition(topic, part.partition).map(|partition| {
-            let batch = part.batch.build();
-            let sent = send(door, &partition, batch, options.acks, transactional_id);
+            let sent = send(door, &partition, part.batch.build(), &how);
             (partition, sent)
         });
         waiting.push((part.partition, part.records, sent));
@@ -143,11 +145,11 @@ pub(super) async fn publish<'a>(
     for (partition, records, sent) in waiting {
         match sent {
             Err(problem) => fail(&mut outcomes, &records, &problem),
-            Ok((reference, sent)) => match sent.answer.await {
+            Ok((reference, sent)) => match sent.await {
                 Err(_) => fail(&mut outcomes, &records, &Problem::closing()),
                 Ok(Ok(answer)) => stored(&mut outcomes, partition, &records, answer, options),
                 Ok(Err(failure)) => {
-                    let problem = explain(door, &reference, options.producer.as_ref(), &failure);
+                    let problem = explain(door, &reference, options, &failure);
                     refused(&mut outcomes, &records, &failure, &problem);
                 }
             },
@@ -166,6 +168,8 @@ fn plan<'a>(
     let count = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
     let config = TopicConfig::new(&topic.configs, &door.node.settings().configs);
     let limit = usize::try_from(config.max_message_bytes).unwrap_or(0);
+    // Stored as a whole or not at all: it is one batch of one partition.
+    let whole = options.producer.is_some() || options.next.is_some();
     let mut without_key = None;
     let mut parts: Vec<Part> = Vec::new();
     // Where the batch of each partition is that still takes records.
@@ -177,8 +181,8 @@ fn plan<'a>(
         )));
         let record = match record.and_then(|record| checked(topic, count, record)) {
             Ok(record) => record,
-            // A batch of a producer is stored as a whole or not at all: a record that is left out would shift the count.
-            Err(problem) if options.producer.is_some() => return Err(problem),
+            // A record that is left out would shift the count.
+            Err(problem) if whole => return Err(problem),
             Err(problem) => {
                 fail(&mut outcomes, &[(index, 0)], &problem);
                 continue;
@@ -187,9 +191,10 @@ fn plan<'a>(
         let partition = match (options.partition, record.partition, &record.key) {
             (Some(p), _, _) | (None, Some(p), _) => p,
             (None, None, Some(key)) => partition_for_key(key, count).0,
-            (None, None, None) => {
-                *without_key.get_or_insert_with(|| door.next_turn(topic.partitions.len()))
-            }
+            (None, None, None) => *without_key.get_or_insert_with(|| match options.key {
+                Some(key) => key.partition(topic.partitions.len()),
+                None => door.next_turn(topic.partitions.len()),
+            }),
         };
         let timestamp = record.timestamp.unwrap_or(now_ms);
         let headers: Vec<(&[u8], Option<&[u8]>)> = record
@@ -199,7 +204,7 @@ fn plan<'a>(
             .collect();
         let (key, value) = (record.key.as_deref(), record.value.as_deref());
         let fits = |part: &Part| {
-            options.producer.is_some()
+            whole
                 || part.batch.size() + part.batch.record_size(timestamp, key, value, &headers)
                     <= limit
         };
@@ -219,11 +224,11 @@ fn plan<'a>(
             part.records.push((index, timestamp));
         }
     }
-    if options.producer.is_some() && open.len() > 1 {
+    if whole && open.len() > 1 {
         return Err(Problem::unprocessable(
             "more-than-one-partition",
             format!(
-                "the records belong to {} partitions, and a sequence counts the records of one",
+                "the records belong to {} partitions, and a sequence, a key or a condition is about one",
                 open.len()
             ),
         )
@@ -243,11 +248,7 @@ fn builder(producer: Option<&Producer>) -> BatchBuilder {
     batch
 }
 
-fn checked<'a>(
-    topic: &TopicImage,
-    count: i32,
-    record: Record<'a>,
-) -> Result<Record<'a>, Problem> {
+fn checked<'a>(topic: &TopicImage, count: i32, record: Record<'a>) -> Result<Record<'a>, Problem> {
     if let Some(partition) = record.partition.filter(|p| !(0..count).contains(p)) {
         return Err(Problem::no_partition(
             &topic.name,
@@ -276,8 +277,8 @@ fn stored(
                 partition,
                 offset: (options.acks != 0).then_some(answer.base_offset.0 + n),
                 timestamp: match answer.log_append_time_ms {
-                    -1 => *timestamp,
-                    appended => appended,
+                    -1 => Some(*timestamp).filter(|_| !answer.duplicate),
+                    appended => Some(appended),
                 },
                 duplicate: answer.duplicate,
             };
@@ -319,15 +320,25 @@ fn refused(
     }
 }
 
-/// What a producer needs to go on.
+/// What a client needs to go on after a refusal.
 pub(super) fn explain(
     door: &HttpDoor,
     partition: &PartitionRef,
-    producer: Option<&Producer>,
+    options: &Options,
     failure: &AppendFailure,
 ) -> Problem {
+    if options.next.is_some() && failure.error == ErrorCode::OFFSET_OUT_OF_RANGE {
+        let end = door.node.describe_partition(partition).log_end_offset;
+        return Problem::new(
+            StatusCode::PRECONDITION_FAILED,
+            "next-offset",
+            "somebody else has written",
+            failure.message.clone(),
+        )
+        .with("next_offset", end.0);
+    }
     let problem = Problem::append(failure);
-    let Some(producer) = producer else {
+    let Some(producer) = &options.producer else {
         return problem;
     };
     let known = door.node.describe_producers(partition).into_iter();

@@ -8,8 +8,8 @@ use riverlog_wire::ErrorCode;
 use riverlog_wire::batch::{BatchError, ProduceError, validate_produce};
 use serde::Serialize;
 
-use super::json::told;
-use super::publish::{Record, publish, send};
+use super::json::answer;
+use super::publish::{Header, How, Record, explain, publish, send};
 use super::{Options, ok};
 use crate::door::{Answer, Call};
 use crate::problem::Problem;
@@ -26,7 +26,7 @@ struct Stored {
     duplicate: bool,
 }
 
-pub(super) async fn value(mut call: Call, options: Options) -> Answer {
+pub(super) async fn value(mut call: Call, mut options: Options) -> Answer {
     let topic = call.door.topic(call.name())?;
     let key = call.headers.get("riverlog-key").map(percent);
     let tombstone = call.header("riverlog-tombstone")? == Some("true");
@@ -40,6 +40,7 @@ pub(super) async fn value(mut call: Call, options: Options) -> Answer {
             "the header Riverlog-Tombstone says that there is no value, and the body has bytes",
         ));
     }
+    options.take_body(&call, &held.bytes)?;
     let record = Record {
         key,
         value: (!tombstone).then_some(Cow::Borrowed(&held.bytes[..])),
@@ -49,8 +50,7 @@ pub(super) async fn value(mut call: Call, options: Options) -> Answer {
     };
     let records = std::iter::once(Ok(record));
     let outcomes = publish(&call.door, &topic, records, &options).await?;
-    let (status, json) = told(&outcomes, &options)?;
-    Ok(call.answer(status, json))
+    answer(&call, &outcomes, &options)
 }
 
 /// Header values are printable ASCII: any other byte, and the percent sign, comes percent-encoded.
@@ -59,15 +59,12 @@ fn percent(value: &axum::http::HeaderValue) -> Cow<'static, [u8]> {
 }
 
 /// HTTP doesn't keep the case of names: they come in small letters.
-fn record_headers(headers: &HeaderMap) -> Vec<(Cow<'static, [u8]>, Option<Cow<'static, [u8]>>)> {
+fn record_headers(headers: &HeaderMap) -> Vec<Header<'static>> {
     headers
         .iter()
         .filter_map(|(name, value)| {
             let name = name.as_str().strip_prefix(HEADER)?;
-            Some((
-                Cow::Owned(name.as_bytes().to_vec()),
-                Some(percent(value)),
-            ))
+            Some((Cow::Owned(name.as_bytes().to_vec()), Some(percent(value))))
         })
         .collect()
 }
@@ -82,6 +79,12 @@ pub(super) async fn batch(mut call: Call, options: Options) -> Answer {
         .hint("send it to /v1/topics/{topic}/partitions/{partition}/records"));
     };
     let partition = call.door.partition(&topic, index)?;
+    if options.producer.is_some() || options.key.is_some() {
+        return Err(Problem::unprocessable(
+            "batch-has-its-own",
+            "a record batch holds its producer id, epoch and sequence itself; leave the headers out",
+        ));
+    }
     let transactional_id = match call.header("riverlog-transactional-id")? {
         Some(id) => Some(crate::path::decode(id)?),
         None => None,
@@ -103,14 +106,18 @@ pub(super) async fn batch(mut call: Call, options: Options) -> Answer {
         ));
     }
     let bytes = held.bytes.to_vec();
-    let sent = send(
-        &call.door,
-        &partition,
-        bytes,
-        options.acks,
-        transactional_id.as_deref(),
-    );
-    let answer = sent.wait().await?;
+    let how = How {
+        acks: options.acks,
+        transactional_id: transactional_id.as_deref(),
+        next: options.next,
+    };
+    let answer = match send(&call.door, &partition, bytes, &how).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(failure)) => {
+            return Err(explain(&call.door, &partition, &options, &failure));
+        }
+        Err(_) => return Err(Problem::closing()),
+    };
     let stored = Stored {
         partition: index,
         base_offset: answer.base_offset.0,

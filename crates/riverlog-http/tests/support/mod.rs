@@ -1,5 +1,7 @@
 //! A door in memory, and requests to it.
 
+#![allow(dead_code, unreachable_pub)]
+
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -48,7 +50,6 @@ impl Answer {
     }
 }
 
-#[allow(dead_code, reason = "not every test file uses all of it")]
 impl World {
     pub fn new() -> World {
         World::with(HttpSettings::default())
@@ -98,8 +99,13 @@ impl World {
     }
 
     pub async fn post(&self, path: &str, body: &str) -> Answer {
-        self.send("POST", path, &[("content-type", "application/json")], body.to_owned())
-            .await
+        self.send(
+            "POST",
+            path,
+            &[("content-type", "application/json")],
+            body.to_owned(),
+        )
+        .await
     }
 
     pub async fn topic(&self, name: &str, partitions: i32) {

@@ -515,7 +515,11 @@ impl Producers {
     pub(super) fn expire(&mut self, now_ms: i64, expiration_ms: u64, written: Offset) -> usize {
         let expiration = i64::try_from(expiration_ms).unwrap_or(i64::MAX);
         let before = self.map.len();
-        self.map.retain(|_, p| {
+        self.map.retain(|id, p| {
+            let expiration = match id.is_keyed() {
+                true => expiration.min(ProducerId::KEYED_FOR_MS),
+                false => expiration,
+            };
             match p.seen {
                 // A backfill's records are old the moment they arrive: silence counts from when we first look.
                 Seen::Unknown(_) => p.seen = Seen::At(now_ms),

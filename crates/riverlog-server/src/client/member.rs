@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use riverlog_wire::ErrorCode;
+use riverlog_wire::consumer_protocol::{
+    Assignment, Subscription, decode_assignment, decode_subscription, encode_assignment,
+    encode_subscription,
+};
 use riverlog_wire::messages::join_group_request::JoinGroupRequestProtocol;
 use riverlog_wire::messages::leave_group_request::MemberIdentity;
 use riverlog_wire::messages::offset_commit_request::{
@@ -15,10 +19,7 @@ use riverlog_wire::messages::{
     OffsetCommitRequest, SyncGroupRequest,
 };
 
-use super::consumer_protocol::{
-    Assignment, COOPERATIVE, RANGE, Subscription, assign_cooperative, assign_range,
-    decode_assignment, decode_subscription, encode_assignment, encode_subscription,
-};
+use super::assignors::{COOPERATIVE, RANGE, assign_cooperative, assign_range};
 use super::{Client, RETRY};
 use crate::failure::{Exit, Failure};
 

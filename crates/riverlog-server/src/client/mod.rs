@@ -1,6 +1,6 @@
 //! A small blocking Kafka client for the command line: finds brokers, leaders and coordinators, and asks them.
 
-mod consumer_protocol;
+mod assignors;
 mod fetcher;
 mod link;
 mod member;
@@ -16,7 +16,6 @@ use riverlog_wire::messages::{FindCoordinatorRequest, MetadataRequest, MetadataR
 
 use crate::failure::{Exit, Failure, nearest};
 
-pub(crate) use consumer_protocol::decode_assignment;
 pub(crate) use fetcher::{Fetched, Fetcher};
 pub(crate) use link::{Link, Sent, place};
 pub(crate) use member::{Member, MemberState, commit_request};

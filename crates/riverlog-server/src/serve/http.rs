@@ -1,19 +1,20 @@
 //! The HTTP listener: health, metrics, and a page that says what this is.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::extract::{RawQuery, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{any, get};
 use riverlog_host::Driver;
+use riverlog_http::HttpDoor;
 
 use super::limits::Limits;
 use super::metrics;
+use super::web::Web;
 
 /// What the routes look at.
 pub(crate) struct Health {
@@ -23,8 +24,10 @@ pub(crate) struct Health {
     pub(crate) serving: AtomicBool,
     /// Where the Kafka listeners are, for the page.
     pub(crate) kafka: Vec<String>,
-    /// Served on loopback only: then a name that isn't this machine's is a page that was led here (DNS rebinding).
-    pub(crate) loopback: bool,
+    /// `/v1`, and whom it answers.
+    pub(crate) door: Arc<HttpDoor>,
+    /// The connections of this listener.
+    pub(crate) web: Arc<Web>,
 }
 
 /// The routes.
@@ -35,38 +38,28 @@ pub(crate) fn routes(health: Arc<Health>) -> Router {
         .route("/startupz", get(startup))
         .route("/readyz", get(ready))
         .route("/metrics", get(scrape))
+        .route("/style.css", get(style))
+        .route("/v1", any(api))
+        .route("/v1/{*call}", any(api))
         .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here; see /\n") })
-        .layer(middleware::from_fn_with_state(
-            Arc::clone(&health),
-            check_host,
-        ))
+        .layer(middleware::from_fn_with_state(Arc::clone(&health), guarded))
         .with_state(health)
 }
 
-async fn check_host(State(health): State<Arc<Health>>, request: Request, next: Next) -> Response {
-    let host = request
-        .headers()
-        .get(header::HOST)
-        .and_then(|h| h.to_str().ok())
-        .unwrap_or_default();
-    if health.loopback && !is_local(host) {
-        return (
-            StatusCode::MISDIRECTED_REQUEST,
-            "this listener answers to localhost only\n",
-        )
-            .into_response();
-    }
-    next.run(request).await
+/// The guard before everything, and what every answer carries behind it.
+async fn guarded(State(health): State<Arc<Health>>, request: Request, next: Next) -> Response {
+    let settings = health.door.settings();
+    let origin = request.headers().get(header::ORIGIN).cloned();
+    let mut response = match riverlog_http::guard(settings, &request) {
+        Some(refused) => refused,
+        None => next.run(request).await,
+    };
+    riverlog_http::secure(settings, origin.as_ref(), &mut response);
+    response
 }
 
-/// Whether a Host header names this machine itself.
-fn is_local(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+async fn api(State(health): State<Arc<Health>>, request: Request) -> Response {
+    health.door.answer(request).await
 }
 
 /// Why this node isn't ready; empty when it is.
@@ -183,42 +176,34 @@ async fn scrape(State(health): State<Arc<Health>>) -> Response {
     }
 }
 
+/// What pages may do: look like something. They run nothing.
+const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+);
+
 async fn page(State(health): State<Arc<Health>>) -> Response {
     let kafka = health.kafka.join(", ");
     let text = format!(
-        "<!doctype html><meta charset=utf-8><title>Riverlog</title>\n\
-         <body style=\"font:16px/1.5 system-ui;max-width:40em;margin:3em auto;padding:0 1em\">\n\
+        "<!doctype html><html lang=en><meta charset=utf-8><title>Riverlog</title><link rel=stylesheet href=/style.css>\n\
          <h1>Riverlog {}</h1>\n\
          <p>A Kafka-compatible event log. Clients connect to <code>{kafka}</code>.</p>\n\
-         <ul><li><a href=/readyz?verbose>ready?</a><li><a href=/livez>alive?</a><li><a href=/metrics>metrics</a></ul>\n",
+         <ul><li><a href=/v1/topics>topics</a><li><a href=/readyz?verbose>ready?</a><li><a href=/livez>alive?</a><li><a href=/metrics>metrics</a></ul>\n",
         env!("CARGO_PKG_VERSION")
     );
-    ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
+    (
+        [
+            (
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("text/html; charset=utf-8"),
+            ),
+            (header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
+        ],
+        text,
+    )
+        .into_response()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::is_local;
-
-    #[test]
-    fn only_this_machine_is_local() {
-        for host in [
-            "localhost",
-            "localhost:8082",
-            "127.0.0.1:8082",
-            "[::1]:8082",
-            "LOCALHOST",
-        ] {
-            assert!(is_local(host), "{host}");
-        }
-        for host in [
-            "",
-            "evil.example",
-            "evil.example:8082",
-            "127.0.0.1.evil.example",
-            "10.0.0.1",
-        ] {
-            assert!(!is_local(host), "{host}");
-        }
-    }
+async fn style() -> Response {
+    let text = ":root{color-scheme:light dark}body{font:16px/1.5 system-ui;max-width:60em;margin:3em auto;padding:0 1em}\n";
+    ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], text).into_response()
 }

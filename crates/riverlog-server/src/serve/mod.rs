@@ -10,6 +10,7 @@ mod metrics;
 pub(crate) mod notices;
 mod reach;
 mod settings;
+mod web;
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use riverlog_api::kafka::{KafkaDoor, KafkaSettings};
 use riverlog_host::{DriveError, Driver};
+use riverlog_http::HttpDoor;
 use riverlog_log::disk::SystemDisk;
 use riverlog_log::{Disk, OpenError};
 use riverlog_node::{Reply, StartError};
@@ -35,6 +37,7 @@ use descriptors::Descriptors;
 use http::Health;
 use limits::Limits;
 use log::Repeats;
+use web::Web;
 
 /// Threads for sockets.
 const SOCKET_THREADS: usize = 2;
@@ -293,29 +296,35 @@ async fn serve(
         let listener = tokio::net::TcpListener::from_std(one.socket).map_err(broken)?;
         tokio::spawn(listener::accept(listener, shared, Arc::clone(&repeats)));
     }
+    let loopback = http.as_ref().is_none_or(|(_, at)| at.ip().is_loopback());
+    let clock = Arc::clone(&driver);
+    let door = HttpDoor::new(
+        Arc::clone(&driver.node),
+        move || clock.now(),
+        settings::http_settings(values, loopback),
+    );
+    let web = Arc::new(Web::default());
     let health = Arc::new(Health {
         driver: Arc::clone(&driver),
         limits: Arc::clone(&limits),
         serving: AtomicBool::new(true),
         kafka,
-        loopback: http.as_ref().is_some_and(|(_, at)| at.ip().is_loopback()),
+        door,
+        web: Arc::clone(&web),
     });
     if let Some((socket, at)) = http {
         tracing::info!("HTTP at http://{at}");
         let listener = tokio::net::TcpListener::from_std(socket).map_err(broken)?;
-        let (routes, mut stop) = (http::routes(Arc::clone(&health)), stop.clone());
-        tokio::spawn(async move {
-            let stopped = async move {
-                // The sender lives as long as the server.
-                let _ = stop.wait_for(|stop| *stop).await;
-            };
-            if let Err(error) = axum::serve(listener, routes)
-                .with_graceful_shutdown(stopped)
-                .await
-            {
-                tracing::warn!("the HTTP listener ended: {error}");
-            }
-        });
+        let routes = http::routes(Arc::clone(&health));
+        let limits = Arc::clone(&limits);
+        tokio::spawn(web::accept(
+            listener,
+            routes,
+            limits,
+            web,
+            stop.clone(),
+            repeats,
+        ));
     }
     tokio::spawn(reach::check(advertised));
     let ready_ms = start.elapsed().as_millis() as u64;

@@ -4,14 +4,38 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use riverlog_core::config::BrokerValues;
 use riverlog_core::groups::GroupSettings;
 use riverlog_core::transactions::TransactionSettings;
+use riverlog_http::HttpSettings;
 use riverlog_log::VolumeSettings;
 use riverlog_node::{Budgets, NodeSettings};
 use riverlog_wire::BrokerId;
 
 use crate::client::place;
 use crate::config::Config;
+
+/// Values of the HTTP door. `loopback`: it is served to this machine only.
+pub(crate) fn http_settings(values: BrokerValues<'_>, loopback: bool) -> HttpSettings {
+    let list = |name: &str| -> Vec<String> {
+        let text = values.text(name).unwrap_or_default();
+        let items = text.split(',').map(str::trim);
+        items
+            .filter(|item| !item.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
+    let size =
+        |name: &str| usize::try_from(values.number(name).unwrap_or_default()).unwrap_or(usize::MAX);
+    HttpSettings {
+        max_body_bytes: size("riverlog.http.request.max.bytes"),
+        max_held_bytes: size("riverlog.receive.memory.bytes"),
+        loopback,
+        hosts: list("riverlog.http.hosts"),
+        origins: list("riverlog.http.cors.origins"),
+        ..HttpSettings::default()
+    }
+}
 
 /// Values of a node; its listeners are added once they are bound.
 pub(crate) fn node_settings(config: &Config) -> NodeSettings {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use riverlog_wire::{Offset, ProducerEpoch, Sequence};
+use riverlog_wire::{Offset, ProducerEpoch, ProducerId, Sequence};
 
 use super::support::*;
 use crate::disk::{CrashDisk, MemoryDisk};
@@ -108,6 +108,22 @@ fn an_idle_producer_is_forgotten_and_goes_on() {
     assert_eq!(log.producers().len(), 0);
     let next = put(&volume, &mut log, from_producer(1, 0, 2, 1));
     assert_eq!(next.first, Offset(2));
+}
+
+#[test]
+fn an_idempotency_key_is_forgotten_after_an_hour() {
+    let (volume, mut log) = log();
+    let key = ProducerId::KEYED.0 + 7;
+    put(&volume, &mut log, from_producer(key, 0, 1234, 2));
+    put(&volume, &mut log, from_producer(1, 0, 0, 2));
+    let again = append(&mut log, from_producer(key, 0, 1234, 2)).unwrap();
+    assert!(again.duplicate);
+    log.expire_producers(1_000_000 + ProducerId::KEYED_FOR_MS);
+    assert_eq!(log.producers().len(), 2);
+    log.expire_producers(1_000_001 + ProducerId::KEYED_FOR_MS);
+    let left = log.producers();
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].id, ProducerId(1));
 }
 
 #[test]

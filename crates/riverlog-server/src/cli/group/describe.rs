@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use riverlog_wire::ErrorCode;
+use riverlog_wire::consumer_protocol::decode_assignment;
 use riverlog_wire::messages::{
     ApiKey, ConsumerGroupDescribeRequest, DescribeGroupsRequest, consumer_group_describe_response,
 };
 
 use super::all;
-use crate::client::{Client, decode_assignment};
+use crate::client::Client;
 use crate::failure::{Exit, Failure, nearest};
 
 /// A group with its members.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Args;
+use riverlog_api::lag::Standing;
 use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::DescribeConfigsRequest;
 use riverlog_wire::messages::describe_configs_request::DescribeConfigsResource;
@@ -53,41 +54,38 @@ impl Row {
         (self.topic.clone(), self.partition)
     }
 
+    fn standing(&self) -> Standing {
+        Standing {
+            committed: self.committed,
+            bounds: self.bounds,
+            waits_since: self.waits_since,
+            retention_ms: self.retention_ms,
+        }
+    }
+
     /// Records that wait; never negative.
     pub(super) fn lag(&self) -> Option<i64> {
-        let (start, end) = self.bounds?;
-        // What is deleted already won't be read.
-        Some((end - self.committed?.max(start)).max(0))
+        self.standing().lag()
     }
 
     /// Records that wait; all that there are where nothing was committed yet.
     fn waiting(&self) -> i64 {
-        match (self.committed, self.bounds) {
-            (None, Some((start, end))) => end - start,
-            _ => self.lag().unwrap_or(0),
-        }
+        self.standing().waiting()
     }
 
     /// Records that retention took before they were committed.
     pub(super) fn lost(&self) -> i64 {
-        match (self.bounds, self.committed) {
-            (Some((start, _)), Some(committed)) => (start - committed).max(0),
-            _ => 0,
-        }
+        self.standing().lost()
     }
 
     /// How long the first waiting record waits, in seconds.
     pub(super) fn behind(&self, now_ms: i64) -> Option<f64> {
-        match self.lag()? {
-            0 => Some(0.0),
-            _ => Some((now_ms - self.waits_since?).max(0) as f64 / 1e3),
-        }
+        self.standing().behind(now_ms)
     }
 
     /// Seconds until the first waiting record is old enough to be deleted; `None` when age deletes nothing that waits.
     pub(super) fn time_to_loss(&self, now_ms: i64) -> Option<f64> {
-        let loss = self.waits_since?.saturating_add(self.retention_ms?);
-        Some(loss.saturating_sub(now_ms).max(0) as f64 / 1e3)
+        self.standing().time_to_loss(now_ms)
     }
 
     /// A number, or why there is none.

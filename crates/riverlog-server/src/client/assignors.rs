@@ -1,112 +1,13 @@
-//! What consumers tell each other through a group: subscriptions and assignments (Kafka's ConsumerProtocol), and the range and
-//! cooperative-sticky assignments.
+//! The range and cooperative-sticky assignments of classic groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
-use riverlog_wire::primitives::{DecodeError, Reader, Writer};
-
-/// Topics to partitions.
-pub(crate) type Assignment = BTreeMap<String, Vec<i32>>;
+use riverlog_wire::consumer_protocol::{Assignment, Subscription};
 
 /// Kafka's name of the assignor that gives neighbouring partitions, and takes all away first.
 pub(crate) const RANGE: &str = "range";
 /// Kafka's name of the assignor that moves only what must move.
 pub(crate) const COOPERATIVE: &str = "cooperative-sticky";
-
-/// What a member asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Subscription {
-    pub(crate) topics: Vec<String>,
-    /// What it has now.
-    pub(crate) owned: Assignment,
-    /// When it was given that; −1 for never.
-    pub(crate) generation: i32,
-}
-
-/// Version 2: topics, user data, owned partitions, generation. The user data carries the generation once more, for clients from
-/// before version 2.
-pub(crate) fn encode_subscription(subscription: &Subscription) -> Bytes {
-    let mut out = Vec::new();
-    let mut w = Writer::new(&mut out);
-    w.i16(2);
-    w.array_len(subscription.topics.len());
-    for topic in &subscription.topics {
-        w.string(topic);
-    }
-    w.nullable_bytes(Some(&subscription.generation.to_be_bytes()));
-    partitions_of(&mut w, &subscription.owned);
-    w.i32(subscription.generation);
-    // A topic's name is checked before it comes here, so each fits its length field.
-    let _ = w.finish();
-    out.into()
-}
-
-/// A subscription of any version; what later versions add comes after what is read here.
-pub(crate) fn decode_subscription(bytes: &[u8]) -> Result<Subscription, DecodeError> {
-    let mut r = Reader::new(bytes);
-    let version = r.i16()?;
-    let len = r.array_len(2)?;
-    let topics = r.elements(len, |r| r.string().map(str::to_owned))?;
-    let mut out = Subscription {
-        topics,
-        generation: -1,
-        ..Subscription::default()
-    };
-    if version >= 1 {
-        let user_data = r.nullable_bytes()?;
-        if let Some(generation) = user_data.and_then(<[u8]>::first_chunk) {
-            out.generation = i32::from_be_bytes(*generation);
-        }
-        out.owned = read_partitions(&mut r)?;
-    }
-    if version >= 2 {
-        out.generation = r.i32()?;
-    }
-    Ok(out)
-}
-
-fn partitions_of(w: &mut Writer<'_>, assignment: &Assignment) {
-    w.array_len(assignment.len());
-    for (topic, partitions) in assignment {
-        w.string(topic);
-        w.array_len(partitions.len());
-        for partition in partitions {
-            w.i32(*partition);
-        }
-    }
-}
-
-fn read_partitions(r: &mut Reader<'_>) -> Result<Assignment, DecodeError> {
-    let len = r.array_len(6)?;
-    let topics = r.elements(len, |r| {
-        let topic = r.string()?.to_owned();
-        let len = r.array_len(4)?;
-        Ok((topic, r.elements(len, Reader::i32)?))
-    })?;
-    Ok(topics.into_iter().collect())
-}
-
-/// An assignment: version, topics with partitions, user data.
-pub(crate) fn encode_assignment(assignment: &Assignment) -> Bytes {
-    let mut out = Vec::new();
-    let mut w = Writer::new(&mut out);
-    w.i16(0);
-    partitions_of(&mut w, assignment);
-    w.nullable_bytes(None);
-    let _ = w.finish();
-    out.into()
-}
-
-/// Reads an assignment; no bytes at all are an empty one.
-pub(crate) fn decode_assignment(bytes: &[u8]) -> Result<Assignment, DecodeError> {
-    if bytes.is_empty() {
-        return Ok(Assignment::new());
-    }
-    let mut r = Reader::new(bytes);
-    r.i16()?;
-    read_partitions(&mut r)
-}
 
 /// Kafka's range assignor: of each topic, members in order of id get neighbouring partitions, the first ones one more.
 /// `members`: id and topics; `partitions`: of each topic.
@@ -358,24 +259,5 @@ mod tests {
             member(&["t"], &[("t", &[0])], 2),
         );
         assert_eq!(got["a"]["t"].len() + got["b"]["t"].len(), 2);
-    }
-
-    #[test]
-    fn subscriptions_and_assignments_come_back_as_they_were() {
-        let subscription = member(&["a", "b"], &[("a", &[0, 3])], 7);
-        assert_eq!(
-            decode_subscription(&encode_subscription(&subscription)).unwrap(),
-            subscription
-        );
-        // Version 0, as old clients send it: nothing is owned.
-        let old = [0, 0, 0, 0, 0, 1, 0, 1, b't', 0xff, 0xff, 0xff, 0xff];
-        assert_eq!(decode_subscription(&old).unwrap(), member(&["t"], &[], -1));
-        let assignment: Assignment = [("a".to_owned(), vec![0, 5])].into();
-        assert_eq!(
-            decode_assignment(&encode_assignment(&assignment)).unwrap(),
-            assignment
-        );
-        assert_eq!(decode_assignment(b"").unwrap(), Assignment::new());
-        assert!(decode_assignment(&[0, 0, 127, 255, 255, 255]).is_err());
     }
 }

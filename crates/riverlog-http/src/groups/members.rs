@@ -1,0 +1,490 @@
+//! Members of a group over HTTP (KIP-848): a poll is the heartbeat, and any node answers it.
+//!
+//! What a member holds comes with its cursor. When the coordinator takes partitions away, the answer says so and its cursor has them no
+//! more: the member commits what it has done, and gives them up with its next poll.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderValue, StatusCode, header};
+use riverlog_core::groups::{ConsumerHeartbeat, GroupAnswer, GroupCommand, TopicPartition};
+use riverlog_core::metadata::TopicRef;
+use riverlog_node::{FetchCommand, FetchPartition, Isolation, OffsetQuery};
+use riverlog_wire::batch::Aborted;
+use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, TopicId};
+use serde::{Deserialize, Serialize};
+
+use super::Place;
+use super::cursor::Cursor;
+use super::offsets::with_generation;
+use crate::body::nothing;
+use crate::door::{Answer, Call, HttpDoor};
+use crate::fetch::read::{Fetched, Window, damaged, open, whole};
+use crate::fetch::write::Form;
+use crate::fetch::{BYTES, LONGEST_WAIT_MS, MOST_BYTES, MOST_RECORDS, RECORDS};
+use crate::int64::Digits;
+use crate::path::encode;
+use crate::problem::Problem;
+use crate::value::{self, Embed};
+
+/// How often a poll that waits shows that its member is there, and learns of a new assignment.
+const HEARTBEAT_WHILE_WAITING: Duration = Duration::from_millis(500);
+/// The member epochs that join and leave.
+const JOIN: i32 = 0;
+const LEAVE: i32 = -1;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Join {
+    topics: Vec<String>,
+    protocol: Option<String>,
+    member_id: Option<String>,
+    instance_id: Option<String>,
+    rebalance_timeout_ms: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Alive {
+    cursor: Option<String>,
+}
+
+/// A member as an answer shows it.
+#[derive(Serialize)]
+struct MemberState {
+    group: String,
+    member_id: String,
+    generation: i32,
+    rebalance: bool,
+    assignment: Vec<PlaceView>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    revoked: Vec<PlaceView>,
+    cursor: String,
+    heartbeat_interval_ms: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PlaceView {
+    pub(super) topic: String,
+    pub(super) partition: i32,
+}
+
+impl From<Place> for PlaceView {
+    fn from((topic, partition): Place) -> PlaceView {
+        PlaceView { topic, partition }
+    }
+}
+
+/// What a heartbeat gave.
+struct Step {
+    cursor: Cursor,
+    interval: Duration,
+    /// What it must give up.
+    revoked: Vec<(TopicId, Vec<i32>)>,
+    /// The assignment is another one.
+    changed: bool,
+}
+
+/// Who asks.
+struct Member {
+    door: Arc<HttpDoor>,
+    group: String,
+    id: String,
+}
+
+impl Member {
+    fn of(call: &Call) -> Member {
+        Member {
+            door: Arc::clone(&call.door),
+            group: call.name().to_owned(),
+            id: call.target.segments.get(3).cloned().unwrap_or_default(),
+        }
+    }
+
+    async fn say(
+        &self,
+        heartbeat: ConsumerHeartbeat,
+    ) -> Result<(i32, Duration, Option<Vec<(TopicId, Vec<i32>)>>), Problem> {
+        let command = GroupCommand::ConsumerHeartbeat(ConsumerHeartbeat {
+            group: self.group.clone(),
+            member: self.id.clone(),
+            client_id: "http".to_owned(),
+            client_host: "http".to_owned(),
+            random: self.door.node.random(),
+            version: 1,
+            ..heartbeat
+        });
+        let answer = match super::ask(&self.door, command).await? {
+            GroupAnswer::ConsumerHeartbeat(answer) => answer,
+            GroupAnswer::Error(error) => return Err(Problem::kafka(error)),
+            _ => return Err(Problem::kafka(ErrorCode::UNKNOWN_SERVER_ERROR)),
+        };
+        match answer.error {
+            ErrorCode::NONE => Ok((
+                answer.member_epoch,
+                answer.heartbeat_interval,
+                answer.assignment,
+            )),
+            error => {
+                let problem = Problem::kafka(error);
+                let problem = match answer.message {
+                    Some(message) => problem.detail(message),
+                    None => problem,
+                };
+                if !problem.is("stale-generation") {
+                    return Err(problem);
+                }
+                Err(with_generation(&self.door, &self.group, &self.id, problem).await)
+            }
+        }
+    }
+
+    /// Shows that the member is there, and follows its assignment.
+    async fn step(&self, cursor: Cursor) -> Result<Step, Problem> {
+        // With topics and what it holds the coordinator always tells the assignment: nothing has to be remembered here.
+        let heartbeat = ConsumerHeartbeat {
+            member_epoch: cursor.generation,
+            rebalance_timeout: (cursor.generation == JOIN)
+                .then(|| self.door.node.settings().groups.consumer_session_timeout),
+            subscribed_topics: (cursor.generation == JOIN).then(|| cursor.topics.clone()),
+            owned: Some(cursor.owned()),
+            ..ConsumerHeartbeat::default()
+        };
+        let (generation, interval, assignment) = self.say(heartbeat).await?;
+        self.follow(cursor, generation, interval, assignment).await
+    }
+
+    async fn follow(
+        &self,
+        mut cursor: Cursor,
+        generation: i32,
+        interval: Duration,
+        assignment: Option<Vec<(TopicId, Vec<i32>)>>,
+    ) -> Result<Step, Problem> {
+        cursor.generation = generation;
+        let mut step = Step {
+            cursor,
+            interval,
+            revoked: Vec::new(),
+            changed: false,
+        };
+        let Some(assignment) = assignment else {
+            return Ok(step);
+        };
+        let wanted: BTreeSet<(TopicId, i32)> = assignment
+            .iter()
+            .flat_map(|(topic, partitions)| partitions.iter().map(|p| (*topic, *p)))
+            .collect();
+        let mut revoked: BTreeMap<TopicId, Vec<i32>> = BTreeMap::new();
+        step.cursor.held.retain(|key, _| {
+            let stays = wanted.contains(key);
+            if !stays {
+                revoked.entry(key.0).or_default().push(key.1);
+            }
+            stays
+        });
+        step.revoked = revoked.into_iter().collect();
+        let new: Vec<(TopicId, i32)> = wanted
+            .into_iter()
+            .filter(|key| !step.cursor.held.contains_key(key))
+            .collect();
+        step.changed = !step.revoked.is_empty() || !new.is_empty();
+        for (key, offset) in self.starts(new).await? {
+            step.cursor.held.insert(key, offset);
+        }
+        Ok(step)
+    }
+
+    /// Where to begin in partitions that were just given: at the commit, or at the first record that is there.
+    async fn starts(
+        &self,
+        keys: Vec<(TopicId, i32)>,
+    ) -> Result<Vec<((TopicId, i32), Offset)>, Problem> {
+        let image = self.door.node.image();
+        let asked: Vec<TopicPartition> = keys
+            .iter()
+            .filter_map(|(id, partition)| {
+                Some(TopicPartition {
+                    topic: image.topics.get(id)?.name.clone(),
+                    id: *id,
+                    partition: *partition,
+                })
+            })
+            .collect();
+        if asked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut starts = Vec::new();
+        for (place, committed) in super::places_of(&self.door, &self.group, Some(asked)).await? {
+            let offset = match committed {
+                Some(committed) => committed.offset,
+                None => self.earliest(place.id, place.partition).await?,
+            };
+            starts.push(((place.id, place.partition), offset));
+        }
+        Ok(starts)
+    }
+
+    async fn earliest(&self, topic: TopicId, partition: i32) -> Result<Offset, Problem> {
+        let reference = self
+            .door
+            .node
+            .partition(&TopicRef::Id(topic), partition)
+            .map_err(Problem::kafka)?;
+        let answer = self
+            .door
+            .ask(|node, _, reply| {
+                let query = OffsetQuery::Earliest;
+                node.offset(
+                    &reference,
+                    query,
+                    Isolation::ReadCommitted,
+                    LeaderEpoch::NONE,
+                    reply,
+                );
+            })
+            .await?;
+        match answer.error {
+            ErrorCode::NONE => Ok(answer.offset),
+            error => Err(Problem::kafka(error)),
+        }
+    }
+
+    /// The cursor of a member that has lost it: what the coordinator gave it, from where it has committed.
+    async fn recall(&self) -> Result<Cursor, Problem> {
+        let found = super::found(&self.door, &self.group).await?;
+        let own = found.members.into_iter().find(|m| m.member == self.id);
+        let own = own.ok_or_else(|| Problem::kafka(ErrorCode::UNKNOWN_MEMBER_ID))?;
+        let keys = own.assigned.iter();
+        let keys = keys.flat_map(|(topic, partitions)| partitions.iter().map(|p| (*topic, *p)));
+        Ok(Cursor {
+            generation: own.member_epoch,
+            topics: own.subscribed_topics.clone(),
+            held: self.starts(keys.collect()).await?.into_iter().collect(),
+        })
+    }
+
+    fn view(&self, step: &Step) -> MemberState {
+        let places = |owned: &[(TopicId, Vec<i32>)]| {
+            let places = super::named(&self.door, owned).into_iter();
+            places.map(PlaceView::from).collect()
+        };
+        MemberState {
+            group: self.group.clone(),
+            member_id: self.id.clone(),
+            generation: step.cursor.generation,
+            rebalance: step.changed,
+            assignment: places(&step.cursor.owned()),
+            revoked: places(&step.revoked),
+            cursor: step.cursor.encode(),
+            heartbeat_interval_ms: u64::try_from(step.interval.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Records of what the member holds: topic, partition, record.
+    async fn read(
+        &self,
+        cursor: &mut Cursor,
+        limit: usize,
+        max_bytes: usize,
+        wait: Duration,
+    ) -> Result<Vec<(Place, Fetched)>, Problem> {
+        let keys: Vec<(TopicId, i32)> = cursor.held.keys().copied().collect();
+        if keys.is_empty() {
+            tokio::time::sleep(wait).await;
+            return Ok(Vec::new());
+        }
+        let partitions = cursor
+            .held
+            .iter()
+            .map(|((topic, partition), from)| FetchPartition {
+                topic: TopicRef::Id(*topic),
+                partition: *partition,
+                from: *from,
+                max_bytes,
+                current_leader_epoch: LeaderEpoch::NONE,
+                last_fetched_epoch: LeaderEpoch::NONE,
+            });
+        let command = FetchCommand {
+            partitions: partitions.collect(),
+            max_wait: wait,
+            min_bytes: 1,
+            max_bytes,
+            isolation: Isolation::ReadCommitted,
+            replica: None,
+        };
+        let answer = self
+            .door
+            .ask(|node, now, reply| node.fetch(command, now, reply))
+            .await?;
+        let image = self.door.node.image();
+        let (mut out, mut left) = (Vec::new(), max_bytes);
+        for (key, fetched) in keys.into_iter().zip(answer.partitions) {
+            let Some(topic) = image.topics.get(&key.0) else {
+                continue;
+            };
+            match fetched.error {
+                ErrorCode::NONE => {}
+                // Retention was faster than the member.
+                ErrorCode::OFFSET_OUT_OF_RANGE => {
+                    let start = self.earliest(key.0, key.1).await?;
+                    cursor.held.insert(key, start);
+                    continue;
+                }
+                error => return Err(Problem::kafka(error)),
+            }
+            if fetched.records.len == 0 || out.len() >= limit || left == 0 {
+                continue;
+            }
+            let from = cursor.held.get(&key).copied().unwrap_or_default();
+            let window = Window {
+                from,
+                until: None,
+                limit: limit - out.len(),
+                max_bytes: left,
+            };
+            let aborted = Aborted::new(fetched.aborted);
+            let bytes = whole(fetched.records).await?;
+            let mut records = Vec::new();
+            let (next, size) = open(&bytes, aborted, window, &mut records)
+                .map_err(|error| damaged(from, &error))?;
+            cursor.held.insert(key, next);
+            left = left.saturating_sub(size);
+            let place = (topic.name.clone(), key.1);
+            out.extend(records.into_iter().map(|record| (place.clone(), record)));
+        }
+        Ok(out)
+    }
+}
+
+pub(crate) async fn join(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).done()?;
+    let asked: Join = call.json().await?;
+    if asked.protocol.as_deref().is_some_and(|p| p != "consumer") {
+        return Err(Problem::unprocessable(
+            "group-protocol",
+            "members over HTTP speak the protocol \"consumer\", in which the coordinator assigns",
+        ));
+    }
+    for topic in &asked.topics {
+        call.door.topic(topic)?;
+    }
+    let fresh = || TopicId(call.door.node.random().to_be_bytes()).to_string();
+    let member = Member {
+        door: Arc::clone(&call.door),
+        group: call.name().to_owned(),
+        id: asked.member_id.unwrap_or_else(fresh),
+    };
+    let session = call.door.node.settings().groups.consumer_session_timeout;
+    let timeout = asked.rebalance_timeout_ms.map(u64::from);
+    let heartbeat = ConsumerHeartbeat {
+        member_epoch: JOIN,
+        instance: asked.instance_id,
+        rebalance_timeout: Some(timeout.map_or(session, Duration::from_millis)),
+        subscribed_topics: Some(asked.topics.clone()),
+        owned: Some(Vec::new()),
+        ..ConsumerHeartbeat::default()
+    };
+    let (generation, interval, assignment) = member.say(heartbeat).await?;
+    let cursor = Cursor {
+        generation,
+        topics: asked.topics,
+        held: BTreeMap::new(),
+    };
+    let step = member
+        .follow(cursor, generation, interval, assignment)
+        .await?;
+    let mut response = call.answer_json(StatusCode::CREATED, &member.view(&step));
+    let at = format!(
+        "/v1/groups/{}/members/{}",
+        encode(&member.group),
+        encode(&member.id)
+    );
+    if let Ok(at) = HeaderValue::from_str(&at) {
+        response.headers_mut().insert(header::LOCATION, at);
+    }
+    Ok(response)
+}
+
+pub(crate) async fn heartbeat(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).done()?;
+    let asked: Alive = call.json().await?;
+    let member = Member::of(&call);
+    let cursor = match asked.cursor {
+        Some(text) => Cursor::decode(&text)?,
+        None => member.recall().await?,
+    };
+    let step = member.step(cursor).await?;
+    Ok(call.answer_json(StatusCode::OK, &member.view(&step)))
+}
+
+pub(crate) async fn leave(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).done()?;
+    let member = Member::of(&call);
+    let heartbeat = ConsumerHeartbeat {
+        member_epoch: LEAVE,
+        ..ConsumerHeartbeat::default()
+    };
+    member.say(heartbeat).await?;
+    Ok(nothing())
+}
+
+/// Records for a member. An answer comes with the first records, when the assignment changes, or when the wait is over.
+pub(crate) async fn poll(mut call: Call) -> Answer {
+    let mut query = std::mem::take(&mut call.query);
+    let cursor = query.text("cursor");
+    let wait_ms = query.number("wait_ms", 0..=LONGEST_WAIT_MS)?.unwrap_or(0);
+    let limit = query.number("limit", 1..=MOST_RECORDS)?.unwrap_or(RECORDS);
+    let max_bytes = query.number("max_bytes", 1..=MOST_BYTES)?.unwrap_or(BYTES);
+    let form = Form {
+        embed: query.choice("embed", Embed::CHOICES)?.unwrap_or_default(),
+        digits: query.choice("int64", Digits::CHOICES)?.unwrap_or_default(),
+    };
+    query.done()?;
+    let member = Member::of(&call);
+    let mut cursor = match cursor {
+        Some(text) => Cursor::decode(&text)?,
+        None => member.recall().await?,
+    };
+    let deadline = Instant::now() + Duration::from_millis(wait_ms);
+    loop {
+        let mut step = member.step(cursor).await?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut records = Vec::new();
+        if !step.changed || step.revoked.is_empty() {
+            let wait = match step.changed {
+                true => Duration::ZERO,
+                false => left.min(HEARTBEAT_WHILE_WAITING),
+            };
+            records = member
+                .read(&mut step.cursor, limit, max_bytes, wait)
+                .await?;
+        }
+        let over = Instant::now() >= deadline;
+        if !records.is_empty() || step.changed || over {
+            let json = written(&member.view(&step), &records, form);
+            return Ok(call.answer(StatusCode::OK, json));
+        }
+        cursor = step.cursor;
+    }
+}
+
+fn written(state: &MemberState, records: &[(Place, Fetched)], form: Form) -> Vec<u8> {
+    // Text and numbers always have a JSON form; it ends with the brace that records go before.
+    let mut out = serde_json::to_vec(state).unwrap_or_default();
+    out.pop();
+    out.extend_from_slice(b",\"records\":[");
+    for (n, ((topic, partition), record)) in records.iter().enumerate() {
+        if n > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(b"{\"topic\":");
+        value::write_text(&mut out, topic);
+        out.extend_from_slice(format!(",\"partition\":{partition},").as_bytes());
+        form.fields(&mut out, record);
+        out.push(b'}');
+    }
+    out.extend_from_slice(b"]}");
+    out
+}

@@ -1,0 +1,142 @@
+//! `/v1/groups`, `/v1/groups/{g}`: list, describe, delete.
+
+use axum::http::StatusCode;
+use riverlog_core::groups::{GroupAnswer, GroupCommand, GroupDescription, MemberDescription};
+use riverlog_wire::ErrorCode;
+use riverlog_wire::consumer_protocol::decode_assignment;
+use serde::Serialize;
+
+use super::Place;
+use super::members::PlaceView;
+use super::offsets::{OffsetView, view};
+use crate::body::nothing;
+use crate::door::{Answer, Call, HttpDoor};
+use crate::problem::Problem;
+
+/// Groups on one page unless asked otherwise, and the most.
+const PAGE: usize = 1_000;
+const LARGEST_PAGE: usize = 10_000;
+
+#[derive(Serialize)]
+struct Groups {
+    groups: Vec<GroupView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_page: Option<String>,
+}
+
+#[derive(Serialize)]
+struct GroupView {
+    group: String,
+    state: &'static str,
+    /// `classic` or `consumer`.
+    kind: &'static str,
+    protocol: String,
+    generation: i32,
+    member_count: usize,
+}
+
+#[derive(Serialize)]
+struct GroupDetail {
+    #[serde(flatten)]
+    group: GroupView,
+    members: Vec<MemberView>,
+    committed_offsets: Vec<OffsetView>,
+}
+
+#[derive(Serialize)]
+struct MemberView {
+    member_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance_id: Option<String>,
+    client_id: String,
+    host: String,
+    generation: i32,
+    assignment: Vec<PlaceView>,
+}
+
+fn summary(group: &GroupDescription) -> GroupView {
+    GroupView {
+        group: group.group.clone(),
+        state: group.state,
+        kind: group.group_type,
+        protocol: group.protocol.clone(),
+        generation: group.generation.0,
+        member_count: group.members.len(),
+    }
+}
+
+/// What a member holds; of a classic member, when it can be read.
+pub(super) fn assignments(
+    door: &HttpDoor,
+    group: &GroupDescription,
+    member: &MemberDescription,
+) -> Vec<Place> {
+    if group.group_type == "consumer" {
+        return super::named(door, &member.assigned);
+    }
+    // Groups of Connect and the like have assignments of their own.
+    if group.protocol_type != "consumer" {
+        return Vec::new();
+    }
+    let assignment = decode_assignment(&member.assignment).unwrap_or_default();
+    let places = assignment.into_iter();
+    places
+        .flat_map(|(topic, partitions)| partitions.into_iter().map(move |p| (topic.clone(), p)))
+        .collect()
+}
+
+pub(crate) async fn list(mut call: Call) -> Answer {
+    let mut query = std::mem::take(&mut call.query);
+    let filter = query.text("filter").unwrap_or_default();
+    let after = query.text("page");
+    let limit = query.number("limit", 1..=LARGEST_PAGE)?.unwrap_or(PAGE);
+    query.done()?;
+    let all = super::question(&call.door, |node, now, reply| node.groups(now, reply)).await?;
+    // Names are in order, and a page begins after the last name of the one before.
+    let rest = all.iter().filter(|group| {
+        after.as_ref().is_none_or(|after| group.group > *after) && group.group.contains(&filter)
+    });
+    let mut groups: Vec<GroupView> = rest.take(limit + 1).map(summary).collect();
+    let more = groups.len() > limit;
+    groups.truncate(limit);
+    let next_page = groups.last().filter(|_| more).map(|g| g.group.clone());
+    Ok(call.answer_json(StatusCode::OK, &Groups { groups, next_page }))
+}
+
+pub(crate) async fn describe(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).done()?;
+    let group = super::found(&call.door, call.name()).await?;
+    let committed = super::commits(&call.door, &group.group, None).await?;
+    let members = group.members.iter().map(|member| MemberView {
+        member_id: member.member.clone(),
+        instance_id: member.instance.clone(),
+        client_id: member.client_id.clone(),
+        host: member.client_host.clone(),
+        generation: member.member_epoch,
+        assignment: assignments(&call.door, &group, member)
+            .into_iter()
+            .map(PlaceView::from)
+            .collect(),
+    });
+    let detail = GroupDetail {
+        members: members.collect(),
+        group: summary(&group),
+        committed_offsets: committed.into_iter().map(view).collect(),
+    };
+    Ok(call.answer_json(StatusCode::OK, &detail))
+}
+
+pub(crate) async fn delete(mut call: Call) -> Answer {
+    let validate_only = call.query.flag("validate_only")?;
+    std::mem::take(&mut call.query).done()?;
+    let group = super::found(&call.door, call.name()).await?;
+    if validate_only {
+        return Ok(call.answer_json(StatusCode::OK, &summary(&group)));
+    }
+    let command = GroupCommand::DeleteGroup { group: group.group };
+    match super::ask(&call.door, command).await? {
+        GroupAnswer::Error(ErrorCode::NONE) => Ok(nothing()),
+        GroupAnswer::Error(error) => Err(Problem::kafka(error)),
+        _ => Err(Problem::kafka(ErrorCode::UNKNOWN_SERVER_ERROR)),
+    }
+}

@@ -1,0 +1,173 @@
+//! `/v1/producers`, `/v1/transactions`: ids for idempotent producers, and transactions that cover records and offsets.
+
+use axum::http::StatusCode;
+use riverlog_core::transactions::{TransactionAnswer, TransactionCommand, TransactionVersion};
+use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId};
+use serde::{Deserialize, Serialize};
+
+use crate::door::{Answer, Call, HttpDoor};
+use crate::int64::Int64;
+use crate::patience::Patience;
+use crate::problem::Problem;
+
+/// How long a transaction may last unless asked otherwise.
+const TIMEOUT_MS: i32 = 60_000;
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Begin {
+    transactional_id: Option<String>,
+    timeout_ms: Option<i32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct End {
+    producer_id: Int64,
+    epoch: i16,
+}
+
+#[derive(Serialize)]
+struct ProducerView {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transactional_id: Option<String>,
+    producer_id: i64,
+    epoch: i16,
+}
+
+#[derive(Serialize)]
+struct TransactionView {
+    transactional_id: String,
+    state: String,
+    producer_id: i64,
+    epoch: i16,
+    timeout_ms: i32,
+    started_ms: Option<i64>,
+    partitions: Vec<crate::groups::PlaceView>,
+}
+
+/// A producer id: a fresh one, or that of a transactional id, whose earlier producer is fenced and its transaction aborted.
+pub(crate) async fn producers(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).done()?;
+    let asked: Begin = call.json().await?;
+    let made = begin(&call.door, asked).await?;
+    Ok(call.answer_json(StatusCode::CREATED, &made))
+}
+
+/// As [`producers`], for a transactional id.
+pub(crate) async fn open(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).done()?;
+    let asked: Begin = call.json().await?;
+    if asked.transactional_id.is_none() {
+        return Err(Problem::unprocessable(
+            "bad-fields",
+            "transactional_id is missing; it is what tells this producer from others, and stays the same over restarts",
+        ));
+    }
+    let made = begin(&call.door, asked).await?;
+    Ok(call.answer_json(StatusCode::CREATED, &made))
+}
+
+async fn begin(door: &HttpDoor, asked: Begin) -> Result<ProducerView, Problem> {
+    let Some(id) = asked.transactional_id else {
+        let made = door
+            .ask(|node, now, reply| node.init_producer(now, reply))
+            .await?;
+        let (producer_id, epoch) = made.map_err(Problem::kafka)?;
+        return Ok(ProducerView {
+            transactional_id: None,
+            producer_id: producer_id.0,
+            epoch: epoch.0,
+        });
+    };
+    if id.is_empty() {
+        return Err(Problem::unprocessable(
+            "bad-fields",
+            "transactional_id is empty",
+        ));
+    }
+    let command = TransactionCommand::Init {
+        id,
+        timeout_ms: asked.timeout_ms.unwrap_or(TIMEOUT_MS),
+        resume: None,
+        fresh: None,
+    };
+    coordinate(door, command).await
+}
+
+/// A command whose answer is what the producer goes on with.
+async fn coordinate(door: &HttpDoor, command: TransactionCommand) -> Result<ProducerView, Problem> {
+    let id = command.id().to_owned();
+    let patience = Patience::new();
+    let answer = loop {
+        let again = command.clone();
+        let answer = door
+            .ask(|node, now, reply| node.transaction(again, now, reply))
+            .await?;
+        let error = match &answer {
+            TransactionAnswer::Producer { error, .. } | TransactionAnswer::Error(error) => *error,
+            _ => ErrorCode::NONE,
+        };
+        if !patience.again(error).await {
+            break answer;
+        }
+    };
+    match answer {
+        TransactionAnswer::Producer {
+            error: ErrorCode::NONE,
+            producer_id,
+            epoch,
+        } => Ok(ProducerView {
+            transactional_id: Some(id),
+            producer_id: producer_id.0,
+            epoch: epoch.0,
+        }),
+        TransactionAnswer::Producer { error, .. } | TransactionAnswer::Error(error) => {
+            Err(Problem::kafka(error))
+        }
+        _ => Err(Problem::kafka(ErrorCode::UNKNOWN_SERVER_ERROR)),
+    }
+}
+
+/// Commits or aborts: the verb of the path. The answer has the epoch of the next transaction.
+pub(crate) async fn end(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).done()?;
+    let asked: End = call.json().await?;
+    let command = TransactionCommand::End {
+        id: call.name().to_owned(),
+        producer_id: ProducerId(asked.producer_id.0),
+        epoch: ProducerEpoch(asked.epoch),
+        commit: call.target.verb.as_deref() == Some("commit"),
+        version: TransactionVersion::TWO,
+        fresh: None,
+    };
+    let next = coordinate(&call.door, command).await?;
+    Ok(call.answer_json(StatusCode::OK, &next))
+}
+
+pub(crate) async fn describe(mut call: Call) -> Answer {
+    std::mem::take(&mut call.query).done()?;
+    let id = call.name().to_owned();
+    let answer = call
+        .door
+        .ask(|node, now, reply| node.describe_transaction(&id, now, reply))
+        .await?;
+    let described = answer.map_err(|error| {
+        Problem::kafka(error).detail(format!("there is no transactional id {id:?}"))
+    })?;
+    let value = described.value;
+    let view = TransactionView {
+        transactional_id: described.id,
+        state: value.state.name().to_owned(),
+        producer_id: value.producer_id.0,
+        epoch: value.epoch.0,
+        timeout_ms: value.timeout_ms,
+        started_ms: Some(value.started_ms).filter(|ms| *ms >= 0),
+        partitions: value
+            .partitions
+            .into_iter()
+            .map(crate::groups::PlaceView::from)
+            .collect(),
+    };
+    Ok(call.answer_json(StatusCode::OK, &view))
+}

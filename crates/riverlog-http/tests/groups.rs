@@ -1,0 +1,335 @@
+//! Groups: membership without state at the door, fenced commits, lag, reset.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::World;
+
+async fn join(world: &World, group: &str, topic: &str) -> Value {
+    let body = json!({ "topics": [topic] }).to_string();
+    let path = format!("/v1/groups/{group}/members");
+    world.post(&path, &body).await.is(201).json()
+}
+
+/// Polls once, with the cursor of the last answer; the answer replaces it.
+async fn poll(world: &World, group: &str, member: &mut Value, wait_ms: u32) -> Vec<String> {
+    let id = member["member_id"].as_str().unwrap();
+    let cursor = member["cursor"].as_str().unwrap();
+    let path = format!("/v1/groups/{group}/members/{id}/records?wait_ms={wait_ms}&cursor={cursor}");
+    let answer = world.get(&path).await.is(200).json();
+    let records = answer["records"].as_array().unwrap().iter();
+    let values = records
+        .map(|r| r["value"].as_str().unwrap().to_owned())
+        .collect();
+    *member = answer;
+    values
+}
+
+/// Polls until a number of values has come.
+async fn poll_for(world: &World, group: &str, member: &mut Value, wanted: usize) -> Vec<String> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut got = Vec::new();
+    while got.len() < wanted {
+        assert!(Instant::now() < deadline, "{got:?} of {wanted}: {member}");
+        got.extend(poll(world, group, member, 200).await);
+    }
+    got
+}
+
+fn assigned(member: &Value) -> usize {
+    member["assignment"].as_array().unwrap().len()
+}
+
+async fn commit(world: &World, group: &str, member: &Value, offset: i64) -> support::Answer {
+    let body = json!({
+        "generation": member["generation"],
+        "member_id": member["member_id"],
+        "offsets": [{"topic": "t", "partition": 0, "offset": offset, "metadata": "m"}],
+    });
+    let path = format!("/v1/groups/{group}/offsets");
+    world.post(&path, &body.to_string()).await
+}
+
+#[tokio::test]
+async fn a_member_reads_commits_and_goes_on() {
+    let world = World::new();
+    world.topic("t", 1).await;
+    world.values("t", &["a", "b", "c"]).await;
+    let mut member = join(&world, "g", "t").await;
+    assert_eq!(poll_for(&world, "g", &mut member, 3).await, ["a", "b", "c"]);
+    commit(&world, "g", &member, 2).await.is(200);
+    let offsets = world.get("/v1/groups/g/offsets").await.is(200).json();
+    assert_eq!(
+        (
+            offsets["offsets"][0]["offset"].as_i64(),
+            offsets["offsets"][0]["metadata"].as_str()
+        ),
+        (Some(2), Some("m"))
+    );
+    let group = world.get("/v1/groups/g").await.is(200).json();
+    assert_eq!(
+        (group["state"].as_str(), group["kind"].as_str()),
+        (Some("Stable"), Some("consumer"))
+    );
+    assert_eq!(group["members"][0]["assignment"][0]["topic"], "t");
+    assert_eq!(group["committed_offsets"][0]["offset"], 2);
+    // A member that has lost its cursor goes on at the commit.
+    let id = member["member_id"].as_str().unwrap().to_owned();
+    let again = world
+        .get(&format!("/v1/groups/g/members/{id}/records"))
+        .await
+        .is(200)
+        .json();
+    assert_eq!(again["records"][0]["value"], "c");
+    assert_eq!(again["records"][0]["offset"], 2);
+    // A poll waits, and ends with the first record.
+    let mut member = again;
+    let begin = Instant::now();
+    let (values, ()) = tokio::join!(poll(&world, "g", &mut member, 20_000), async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        world.values("t", &["d"]).await;
+    });
+    assert_eq!(values, ["d"]);
+    assert!(begin.elapsed() < Duration::from_secs(10));
+    let beat = world
+        .post(
+            &format!("/v1/groups/g/members/{id}/heartbeat"),
+            &json!({"cursor": member["cursor"]}).to_string(),
+        )
+        .await
+        .is(200)
+        .json();
+    assert_eq!(beat["rebalance"], false);
+    world
+        .send("DELETE", "/v1/groups/g", &[], "")
+        .await
+        .problem(409, "group-not-empty");
+    world
+        .send("DELETE", &format!("/v1/groups/g/members/{id}"), &[], "")
+        .await
+        .is(204);
+    world
+        .get(&format!(
+            "/v1/groups/g/members/{id}/records?cursor={}",
+            beat["cursor"].as_str().unwrap()
+        ))
+        .await
+        .problem(409, "unknown-member");
+    world.send("DELETE", "/v1/groups/g", &[], "").await.is(204);
+    world
+        .get("/v1/groups/g")
+        .await
+        .problem(404, "unknown-group");
+}
+
+#[tokio::test]
+async fn partitions_move_to_a_newcomer_and_a_stale_commit_is_fenced() {
+    let world = World::new();
+    world.topic("t", 4).await;
+    let mut first = join(&world, "g", "t").await;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while assigned(&first) < 4 {
+        assert!(Instant::now() < deadline);
+        poll(&world, "g", &mut first, 0).await;
+    }
+    let before = first.clone();
+    let mut second = join(&world, "g", "t").await;
+    let mut told = false;
+    while assigned(&first) != 2 || assigned(&second) != 2 {
+        assert!(Instant::now() < deadline, "{first} {second}");
+        poll(&world, "g", &mut first, 0).await;
+        told |= first["revoked"].as_array().is_some_and(|r| !r.is_empty());
+        poll(&world, "g", &mut second, 0).await;
+    }
+    assert!(told, "what is taken away is said");
+    // Every partition has one owner.
+    let mut all: Vec<String> = [&first, &second]
+        .iter()
+        .flat_map(|m| {
+            m["assignment"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|p| p["partition"].to_string())
+        })
+        .collect();
+    all.sort();
+    assert_eq!(all, ["0", "1", "2", "3"]);
+    // The commit of an earlier generation for what has moved on.
+    let lost = |p: i64| {
+        !first["assignment"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|a| a["partition"] == p)
+    };
+    let moved = (0..4).find(|p| lost(*p)).unwrap();
+    let body = json!({
+        "generation": before["generation"],
+        "member_id": before["member_id"],
+        "offsets": [{"topic": "t", "partition": moved, "offset": 1}],
+    });
+    let problem = world
+        .post("/v1/groups/g/offsets", &body.to_string())
+        .await
+        .problem(409, "stale-generation");
+    assert_eq!(problem["generation"], first["generation"]);
+    assert_eq!(problem["kafka_error"]["name"], "STALE_MEMBER_EPOCH");
+    let body = json!({"generation": 1, "member_id": "nobody", "offsets": [{"topic": "t", "partition": 0, "offset": 1}]});
+    world
+        .post("/v1/groups/g/offsets", &body.to_string())
+        .await
+        .problem(409, "unknown-member");
+    // From outside only while nobody is there.
+    let body = json!({"offsets": [{"topic": "t", "partition": 0, "offset": 1}]});
+    world
+        .post("/v1/groups/g/offsets", &body.to_string())
+        .await
+        .problem(409, "group-not-empty");
+}
+
+#[tokio::test]
+async fn commits_from_outside_lag_and_reset() {
+    let world = World::new();
+    world.topic("t", 2).await;
+    world.values("t", &["a", "b", "c", "d"]).await;
+    let body = json!({"offsets": [
+        {"topic": "t", "partition": 0, "offset": "1"},
+        {"topic": "t", "partition": 7, "offset": 1},
+        {"topic": "none", "partition": 0, "offset": 1},
+    ]});
+    let answer = world
+        .post("/v1/groups/g/offsets", &body.to_string())
+        .await
+        .is(207)
+        .json();
+    assert_eq!(answer["results"][0]["offset"], 1);
+    assert_eq!(
+        answer["results"][1]["error"]["type"],
+        "urn:riverlog:problem:unknown-partition"
+    );
+    assert_eq!(
+        answer["results"][2]["error"]["type"],
+        "urn:riverlog:problem:unknown-topic"
+    );
+    for offset in ["-1", "\"tank\"", "1.5"] {
+        let body =
+            format!("{{\"offsets\":[{{\"topic\":\"t\",\"partition\":0,\"offset\":{offset}}}]}}");
+        world
+            .post("/v1/groups/g/offsets", &body)
+            .await
+            .problem(422, "bad-fields");
+    }
+    let lag = world.get("/v1/groups/g/lag").await.is(200).json();
+    assert_eq!(lag["total"], 3);
+    let row = &lag["partitions"][0];
+    assert_eq!(
+        (
+            row["lag"].as_i64(),
+            row["state"].as_str(),
+            row["lost"].as_i64()
+        ),
+        (Some(3), Some("ok"), Some(0))
+    );
+    assert!(row["seconds"].as_f64().unwrap() >= 0.0);
+    assert!(row["time_to_loss"].as_f64().unwrap() > 0.0);
+
+    let plan = world
+        .post("/v1/groups/g:reset?dry_run=true", r#"{"to":"-1"}"#)
+        .await
+        .is(200)
+        .json();
+    assert_eq!(
+        (
+            plan["moves"][0]["from"].as_i64(),
+            plan["moves"][0]["to"].as_i64()
+        ),
+        (Some(1), Some(3))
+    );
+    assert_eq!(
+        world.get("/v1/groups/g/offsets").await.json()["offsets"][0]["offset"],
+        1
+    );
+    world
+        .post(
+            "/v1/groups/g:reset",
+            r#"{"to":"end","topics":["t"],"partitions":[0]}"#,
+        )
+        .await
+        .is(200);
+    assert_eq!(
+        world.get("/v1/groups/g/offsets").await.json()["offsets"][0]["offset"],
+        4
+    );
+    // Past the end is the end.
+    world
+        .post("/v1/groups/g:reset", r#"{"to":"99"}"#)
+        .await
+        .is(200);
+    assert_eq!(
+        world.get("/v1/groups/g/offsets").await.json()["offsets"][0]["offset"],
+        4
+    );
+    world
+        .post("/v1/groups/none:reset", r#"{"to":"end"}"#)
+        .await
+        .problem(404, "unknown-group");
+    join(&world, "g", "t").await;
+    world
+        .post("/v1/groups/g:reset", r#"{"to":"start"}"#)
+        .await
+        .problem(409, "group-not-empty");
+}
+
+#[tokio::test]
+async fn groups_are_called_as_people_like() {
+    let world = World::new();
+    world.topic("t", 1).await;
+    let names = ["a/b", "a:reset", "100%", "ü", "..", "a b", "x?y#z", "%2F"];
+    for name in names {
+        let body = json!({"offsets": [{"topic": "t", "partition": 0, "offset": 1}]}).to_string();
+        let path: String = name.bytes().map(|b| format!("%{b:02x}")).collect();
+        world
+            .post(&format!("/v1/groups/{path}/offsets"), &body)
+            .await
+            .is(200);
+        let group = world
+            .get(&format!("/v1/groups/{path}"))
+            .await
+            .is(200)
+            .json();
+        assert_eq!(group["group"], name);
+    }
+    let mut listed = Vec::new();
+    let mut page = String::new();
+    loop {
+        let list = world
+            .get(&format!("/v1/groups?limit=3{page}"))
+            .await
+            .is(200)
+            .json();
+        listed.extend(
+            list["groups"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|g| g["group"].as_str().unwrap().to_owned()),
+        );
+        match list["next_page"].as_str() {
+            Some(next) => {
+                page = format!(
+                    "&page={}",
+                    next.bytes()
+                        .map(|b| format!("%{b:02x}"))
+                        .collect::<String>()
+                )
+            }
+            None => break,
+        }
+    }
+    let mut wanted: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+    wanted.sort();
+    assert_eq!(listed, wanted);
+}
