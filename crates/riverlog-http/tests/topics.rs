@@ -169,7 +169,7 @@ async fn requests_that_mean_nothing_are_told_so() {
         "/v1/",
         "/v1/nothing",
         "/v1/topics/t/x",
-        "/v1/topics/t:verb",
+        "/v1/topics/t:reset",
         "/v1/../etc/passwd",
         "/v1/topics/t/records/",
     ] {

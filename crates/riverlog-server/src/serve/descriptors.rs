@@ -5,6 +5,9 @@
 /// after the log's cache has let go of them.
 const OTHERS: usize = 64;
 
+/// HTTP connections, however many the system grants.
+const MOST_HTTP: usize = 1_000;
+
 /// What the system grants this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptors {
@@ -33,10 +36,12 @@ impl Descriptors {
         asked.min(self.all.saturating_sub(OTHERS) / 2).max(1)
     }
 
-    /// Connections beside so many files: what is asked for, and at most what is left.
-    pub(crate) fn connections(self, asked: usize, files: usize) -> usize {
+    /// Connections beside so many files, of Kafka clients and over HTTP: what is asked for, and at most what is left. HTTP
+    /// gets a quarter of that, so that neither keeps the other out.
+    pub(crate) fn connections(self, asked: usize, files: usize) -> (usize, usize) {
         let left = self.all.saturating_sub(OTHERS).saturating_sub(files);
-        asked.min(left).max(1)
+        let http = (left / 4).clamp(1, MOST_HTTP);
+        (asked.min(left - http.min(left)).max(1), http)
     }
 }
 
@@ -49,16 +54,19 @@ mod tests {
         let few = Descriptors { all: 200 };
         assert_eq!(few.files(4_000), 68);
         assert_eq!(few.files(24), 24);
-        assert_eq!(few.connections(usize::MAX, 24), 112);
-        assert_eq!(few.connections(50, 24), 50);
+        assert_eq!(few.connections(usize::MAX, 24), (84, 28));
+        assert_eq!(few.connections(50, 24), (50, 28));
     }
 
     #[test]
     fn nobody_is_left_without_any() {
         let none = Descriptors { all: 10 };
-        assert_eq!((none.files(4_000), none.connections(9, 1)), (1, 1));
+        assert_eq!((none.files(4_000), none.connections(9, 1)), (1, (1, 1)));
         let all = Descriptors { all: usize::MAX };
         assert_eq!(all.files(4_000), 4_000);
-        assert_eq!(all.connections(usize::MAX, 4_000), usize::MAX - 4_064);
+        assert_eq!(
+            all.connections(usize::MAX, 4_000),
+            (usize::MAX - 5_064, 1_000)
+        );
     }
 }

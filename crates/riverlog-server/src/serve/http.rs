@@ -14,7 +14,6 @@ use riverlog_http::HttpDoor;
 
 use super::limits::Limits;
 use super::metrics;
-use super::web::Web;
 
 /// What the routes look at.
 pub(crate) struct Health {
@@ -27,7 +26,7 @@ pub(crate) struct Health {
     /// `/v1`, and whom it answers.
     pub(crate) door: Arc<HttpDoor>,
     /// The connections of this listener.
-    pub(crate) web: Arc<Web>,
+    pub(crate) web: Arc<Limits>,
 }
 
 /// The routes.

@@ -64,10 +64,7 @@ pub(crate) async fn text(health: &Health) -> Result<String, fmt::Error> {
         "riverlog_connections",
         "Connections of clients",
         false,
-        health
-            .limits
-            .connected()
-            .saturating_sub(health.web.connected()) as f64,
+        health.limits.connected() as f64,
     );
     one(
         "riverlog_http_connections",

@@ -37,7 +37,6 @@ use descriptors::Descriptors;
 use http::Health;
 use limits::Limits;
 use log::Repeats;
-use web::Web;
 
 /// Threads for sockets.
 const SOCKET_THREADS: usize = 2;
@@ -247,14 +246,16 @@ async fn serve(
     };
     let size =
         |name: &str| usize::try_from(values.number(name).unwrap_or(i64::MAX)).unwrap_or(usize::MAX);
+    let (connections, web) = descriptors.connections(
+        size("max.connections"),
+        descriptors.files(size("riverlog.open.files")),
+    );
     let limits = Limits::new(
         size("riverlog.receive.memory.bytes"),
-        descriptors.connections(
-            size("max.connections"),
-            descriptors.files(size("riverlog.open.files")),
-        ),
+        connections,
         size("max.connections.per.ip"),
     );
+    let web = Limits::new(0, web, web);
     let idle = values
         .number("connections.max.idle.ms")
         .and_then(|ms| u64::try_from(ms).ok());
@@ -303,7 +304,6 @@ async fn serve(
         move || clock.now(),
         settings::http_settings(values, loopback),
     );
-    let web = Arc::new(Web::default());
     let health = Arc::new(Health {
         driver: Arc::clone(&driver),
         limits: Arc::clone(&limits),
@@ -316,15 +316,7 @@ async fn serve(
         tracing::info!("HTTP at http://{at}");
         let listener = tokio::net::TcpListener::from_std(socket).map_err(broken)?;
         let routes = http::routes(Arc::clone(&health));
-        let limits = Arc::clone(&limits);
-        tokio::spawn(web::accept(
-            listener,
-            routes,
-            limits,
-            web,
-            stop.clone(),
-            repeats,
-        ));
+        tokio::spawn(web::accept(listener, routes, web, stop.clone(), repeats));
     }
     tokio::spawn(reach::check(advertised));
     let ready_ms = start.elapsed().as_millis() as u64;
@@ -352,7 +344,7 @@ async fn serve(
         std::process::exit(Exit::Interrupted as i32);
     });
     let deadline = Instant::now() + STOP;
-    while limits.connected() > 0 && Instant::now() < deadline {
+    while limits.connected() + health.web.connected() > 0 && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())

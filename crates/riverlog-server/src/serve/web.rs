@@ -1,7 +1,6 @@
-//! HTTP connections: accepting within the same bounds as Kafka's, and no patience for headers that don't come.
+//! HTTP connections: accepting within a bound of their own, and no patience for headers that don't come.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -24,25 +23,11 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How long accepting pauses when the system has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// HTTP connections, counted.
-#[derive(Debug, Default)]
-pub(crate) struct Web {
-    open: AtomicUsize,
-}
-
-impl Web {
-    /// Connections now.
-    pub(crate) fn connected(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
-    }
-}
-
 /// Accepts connections until the server stops.
 pub(crate) async fn accept(
     listener: TcpListener,
     routes: Router,
     limits: Arc<Limits>,
-    web: Arc<Web>,
     mut stop: watch::Receiver<bool>,
     repeats: Arc<Repeats>,
 ) {
@@ -54,12 +39,11 @@ pub(crate) async fn accept(
         match accepted {
             Ok((stream, address)) => match limits.admit(address.ip()) {
                 Ok(seat) => {
-                    let (routes, web, stop) = (routes.clone(), Arc::clone(&web), stop.clone());
-                    tokio::spawn(serve(stream, routes, web, stop, seat));
+                    tokio::spawn(serve(stream, routes.clone(), stop.clone(), seat));
                 }
                 Err(bound) => {
                     if repeats.say(bound, Instant::now()).is_some() {
-                        tracing::warn!(peer = %address, "an HTTP connection is refused: {bound} is reached");
+                        tracing::warn!(peer = %address, "an HTTP connection is refused: there are as many as there may be");
                     }
                 }
             },
@@ -75,14 +59,7 @@ pub(crate) async fn accept(
     }
 }
 
-async fn serve(
-    stream: TcpStream,
-    routes: Router,
-    web: Arc<Web>,
-    mut stop: watch::Receiver<bool>,
-    seat: Seat,
-) {
-    web.open.fetch_add(1, Ordering::Relaxed);
+async fn serve(stream: TcpStream, routes: Router, mut stop: watch::Receiver<bool>, seat: Seat) {
     if stream.set_nodelay(true).is_ok() {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -99,6 +76,5 @@ async fn serve(
             }
         }
     }
-    web.open.fetch_sub(1, Ordering::Relaxed);
     drop(seat);
 }
