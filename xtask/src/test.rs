@@ -12,7 +12,9 @@ use crate::metadata::Workspace;
 use crate::run::cargo;
 use crate::table::Table;
 use crate::tools::{self, Missing, Tool};
-use crate::{codegen, compat, drill, flights, fuzz, mutants, packaging, readme, tidy};
+use crate::{
+    codegen, compat, contract, drill, flights, fuzz, monitoring, mutants, packaging, readme, tidy,
+};
 
 #[derive(Parser)]
 pub(crate) struct Args {
@@ -144,6 +146,18 @@ const STEPS: &[Step] = &[
         not_yet: always,
     },
     Step {
+        name: "contract",
+        quick: false,
+        what: What::Own(contract::run),
+        not_yet: always,
+    },
+    Step {
+        name: "monitoring",
+        quick: false,
+        what: What::Own(monitoring::run),
+        not_yet: always,
+    },
+    Step {
         name: "compat",
         quick: false,
         what: What::Own(|| compat::run(&compat::Args::default())),
@@ -152,8 +166,15 @@ const STEPS: &[Step] = &[
 ];
 
 /// Steps that have not been shown to pass on an idle machine from a cold start yet: run when they are named
-/// (`cargo xtask test drills fuzz codegen compat`), and with the others once they have been.
-const BY_NAME: &[&str] = &["drills", "fuzz", "codegen", "compat"];
+/// (`cargo xtask test drills fuzz codegen compat contract monitoring`), and with the others once they have been.
+const BY_NAME: &[&str] = &[
+    "drills",
+    "fuzz",
+    "codegen",
+    "compat",
+    "contract",
+    "monitoring",
+];
 
 fn always(_: &Workspace) -> Result<Option<&'static str>> {
     Ok(None)

@@ -16,6 +16,7 @@ pub(crate) enum Tool {
     Maven,
     Node,
     Npm,
+    Promtool,
     Python,
 }
 
@@ -30,6 +31,7 @@ impl Tool {
             Tool::Maven => ("mvn", "maven"),
             Tool::Node => ("node", "nodejs"),
             Tool::Npm => ("npm", "npm"),
+            Tool::Promtool => ("promtool", "prometheus"),
             Tool::Python => ("python3", "python3-venv"),
         }
     }

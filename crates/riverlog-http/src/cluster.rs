@@ -2,15 +2,16 @@
 
 use axum::http::StatusCode;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::door::{Answer, Call};
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Brokers {
     brokers: Vec<BrokerView>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct BrokerView {
     id: i32,
     listeners: Vec<Listener>,
@@ -21,14 +22,14 @@ struct BrokerView {
     replicas: usize,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Listener {
     name: String,
     host: String,
     port: u16,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Cluster {
     cluster_id: String,
     version: &'static str,
@@ -39,6 +40,11 @@ struct Cluster {
     offline_partitions: usize,
 }
 
+/// Nodes
+#[utoipa::path(
+    get, path = "/v1/brokers", tag = "cluster", operation_id = "listBrokers",
+    responses((status = 200, description = "All of them", body = Brokers))
+)]
 pub(crate) fn brokers(call: &Call) -> Answer {
     call.query.clone().done()?;
     let image = call.door.node.image();
@@ -65,6 +71,11 @@ pub(crate) fn brokers(call: &Call) -> Answer {
     Ok(call.answer_json(StatusCode::OK, &Brokers { brokers }))
 }
 
+/// The cluster in numbers
+#[utoipa::path(
+    get, path = "/v1/cluster", tag = "cluster", operation_id = "getCluster",
+    responses((status = 200, description = "Now", body = Cluster))
+)]
 pub(crate) fn cluster(call: &Call) -> Answer {
     call.query.clone().done()?;
     let image = call.door.node.image();

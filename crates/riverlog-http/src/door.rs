@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response};
@@ -12,6 +12,7 @@ use riverlog_core::metadata::{TopicImage, TopicRef};
 use riverlog_node::{Node, PartitionRef, Reply};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::counts::{Counted, Counts};
 use crate::path::Target;
 use crate::problem::Problem;
 use crate::produce::Taken;
@@ -70,6 +71,7 @@ pub struct HttpDoor {
     pub(crate) streams: Arc<Semaphore>,
     /// Whose turn it is among records without a key.
     turn: AtomicU32,
+    counts: Counts,
     /// Idempotency keys of the last hour.
     pub(crate) keys: Mutex<Taken>,
     /// Of the next request.
@@ -115,6 +117,7 @@ impl HttpDoor {
             settings,
             clock: Box::new(clock),
             turn: AtomicU32::new(0),
+            counts: Counts::default(),
             keys: Mutex::default(),
             number: AtomicU64::new(0),
             run,
@@ -125,14 +128,23 @@ impl HttpDoor {
     pub async fn answer(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let id = format!("{:016x}-{number}", self.run);
-        let mut response = match route::dispatch(self, request).await {
+        let begin = Instant::now();
+        let (call, answer) = route::dispatch(self, request).await;
+        let mut response = match answer {
             Ok(response) => response,
             Err(problem) => problem.of_request(&id).into_response(),
         };
+        let status = response.status().as_u16();
+        self.counts.add(call, status, begin.elapsed());
         if let Ok(value) = id.parse() {
             response.headers_mut().insert("riverlog-request-id", value);
         }
         response
+    }
+
+    /// What was counted since the start, for whoever shows metrics.
+    pub fn counts(&self) -> Vec<Counted> {
+        self.counts.read()
     }
 
     /// Settings.

@@ -6,11 +6,13 @@
 
 mod body;
 mod cluster;
+mod counts;
 mod door;
 mod fetch;
 mod groups;
 mod guard;
 mod int64;
+mod openapi;
 mod path;
 mod patience;
 mod position;
@@ -18,9 +20,12 @@ mod problem;
 mod produce;
 mod query;
 mod route;
+mod schema;
 mod topics;
 mod transactions;
 mod value;
 
+pub use counts::Counted;
 pub use door::{HttpDoor, HttpSettings};
 pub use guard::{guard, secure};
+pub use openapi::{document, page};

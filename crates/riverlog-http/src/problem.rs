@@ -8,6 +8,8 @@ use riverlog_node::AppendFailure;
 use riverlog_wire::ErrorCode;
 use serde::Serialize;
 use serde_json::Value;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 /// What went wrong, for programs and for people.
 #[derive(Clone, Debug, Serialize)]
@@ -15,7 +17,7 @@ use serde_json::Value;
 pub(crate) struct Problem(Box<Document>);
 
 /// A problem document (RFC 9457).
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct Document {
     /// A stable name: `urn:riverlog:problem:` and a slug.
     #[serde(rename = "type")]
@@ -42,11 +44,27 @@ pub(crate) struct Document {
     hint: Option<String>,
     /// What belongs to some types alone: bounds of a partition, the current generation, ….
     #[serde(flatten)]
+    #[schema(value_type = BTreeMap<String, Value>)]
     more: BTreeMap<&'static str, Value>,
 }
 
+impl PartialSchema for Problem {
+    fn schema() -> RefOr<Schema> {
+        Document::schema()
+    }
+}
+
+impl ToSchema for Problem {
+    fn name() -> std::borrow::Cow<'static, str> {
+        "Problem".into()
+    }
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        Document::schemas(schemas);
+    }
+}
+
 /// The error that a Kafka client would be told.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 struct KafkaError {
     name: &'static str,
     code: i16,

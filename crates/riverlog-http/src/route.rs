@@ -9,7 +9,7 @@ use crate::door::{Answer, Call, HttpDoor};
 use crate::path::Target;
 use crate::problem::Problem;
 use crate::query::Query;
-use crate::{cluster, fetch, groups, produce, topics, transactions};
+use crate::{cluster, fetch, groups, openapi, produce, topics, transactions};
 
 /// What a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +33,12 @@ enum Place {
     Producers,
     Transactions,
     Transaction,
-    TransactionEnd,
+    TransactionCommit,
+    TransactionAbort,
     TransactionOffsets,
     Brokers,
     Cluster,
+    Description,
 }
 
 impl Place {
@@ -62,12 +64,45 @@ impl Place {
             (["producers"], None) => Place::Producers,
             (["transactions"], None) => Place::Transactions,
             (["transactions", _], None) => Place::Transaction,
-            (["transactions", _], Some("commit" | "abort")) => Place::TransactionEnd,
+            (["transactions", _], Some("commit")) => Place::TransactionCommit,
+            (["transactions", _], Some("abort")) => Place::TransactionAbort,
             (["transactions", _, "offsets"], None) => Place::TransactionOffsets,
             (["brokers"], None) => Place::Brokers,
             (["cluster"], None) => Place::Cluster,
+            (["openapi.json"], None) => Place::Description,
             _ => return None,
         })
+    }
+
+    /// For metrics.
+    fn name(self) -> &'static str {
+        match self {
+            Place::Topics => "topics",
+            Place::Topic => "topic",
+            Place::TopicConfig => "topic-config",
+            Place::TopicPartitions => "topic-partitions",
+            Place::TopicRecords => "topic-records",
+            Place::Partition => "partition",
+            Place::PartitionRecords => "partition-records",
+            Place::Groups => "groups",
+            Place::Group => "group",
+            Place::GroupReset => "group-reset",
+            Place::GroupOffsets => "group-offsets",
+            Place::GroupLag => "group-lag",
+            Place::Members => "members",
+            Place::Member => "member",
+            Place::MemberRecords => "member-records",
+            Place::MemberHeartbeat => "member-heartbeat",
+            Place::Producers => "producers",
+            Place::Transactions => "transactions",
+            Place::Transaction => "transaction",
+            Place::TransactionCommit => "transaction-commit",
+            Place::TransactionAbort => "transaction-abort",
+            Place::TransactionOffsets => "transaction-offsets",
+            Place::Brokers => "brokers",
+            Place::Cluster => "cluster",
+            Place::Description => "description",
+        }
     }
 
     /// The methods that it takes.
@@ -83,35 +118,58 @@ impl Place {
             | Place::MemberHeartbeat
             | Place::Producers
             | Place::Transactions
-            | Place::TransactionEnd
+            | Place::TransactionCommit
+            | Place::TransactionAbort
             | Place::TransactionOffsets => "POST",
             Place::TopicConfig => "GET, PATCH",
             Place::TopicPartitions | Place::TopicRecords => "POST",
             Place::Partition => "GET",
             Place::PartitionRecords => "POST",
-            Place::Brokers | Place::Cluster => "GET",
+            Place::Brokers | Place::Cluster | Place::Description => "GET",
         }
     }
 }
 
-/// Answers a request below `/v1`.
-pub(crate) async fn dispatch(door: &Arc<HttpDoor>, request: Request<Body>) -> Answer {
-    let (parts, body) = request.into_parts();
-    let path = parts.uri.path();
+/// The methods of a path, if it names anything.
+#[cfg(test)]
+pub(crate) fn allows(target: &Target) -> Option<&'static str> {
+    Place::of(target).map(Place::allows)
+}
+
+/// Answers a request below `/v1`; says which call it was too.
+pub(crate) async fn dispatch(
+    door: &Arc<HttpDoor>,
+    request: Request<Body>,
+) -> (&'static str, Answer) {
+    let path = request.uri().path();
     let path = path
         .strip_prefix("/v1/")
         .or(path.strip_prefix("/v1"))
         .unwrap_or_default();
-    let target = Target::parse(path)?;
+    let target = match Target::parse(path) {
+        Ok(target) => target,
+        Err(problem) => return ("unknown", Err(problem)),
+    };
     let Some(place) = Place::of(&target) else {
-        return Err(Problem::new(
+        let problem = Problem::new(
             StatusCode::NOT_FOUND,
             "no-such-call",
             "there is no such call",
-            format!("{} names nothing", parts.uri.path()),
-        )
-        .hint("GET /v1/topics lists topics"));
+            format!("{} names nothing", request.uri().path()),
+        );
+        let hint = "GET /v1/openapi.json describes all calls, /docs shows them";
+        return ("unknown", Err(problem.hint(hint)));
     };
+    (place.name(), call(door, place, target, request).await)
+}
+
+async fn call(
+    door: &Arc<HttpDoor>,
+    place: Place,
+    target: Target,
+    request: Request<Body>,
+) -> Answer {
+    let (parts, body) = request.into_parts();
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
     let method = match parts.method {
         Method::HEAD => Method::GET,
@@ -132,7 +190,8 @@ pub(crate) async fn dispatch(door: &Arc<HttpDoor>, request: Request<Body>) -> An
         (Place::TopicConfig, "GET") => topics::configs(call),
         (Place::TopicConfig, "PATCH") => topics::alter_configs(call).await,
         (Place::TopicPartitions, "POST") => topics::add_partitions(call).await,
-        (Place::TopicRecords | Place::PartitionRecords, "POST") => produce::produce(call).await,
+        (Place::TopicRecords, "POST") => produce::to_topic(call).await,
+        (Place::PartitionRecords, "POST") => produce::to_partition(call).await,
         (Place::Partition, "GET") => fetch::fetch(call).await,
         (Place::Groups, "GET") => groups::list(call).await,
         (Place::Group, "GET") => groups::describe(call).await,
@@ -148,10 +207,12 @@ pub(crate) async fn dispatch(door: &Arc<HttpDoor>, request: Request<Body>) -> An
         (Place::Producers, "POST") => transactions::producers(call).await,
         (Place::Transactions, "POST") => transactions::open(call).await,
         (Place::Transaction, "GET") => transactions::describe(call).await,
-        (Place::TransactionEnd, "POST") => transactions::end(call).await,
+        (Place::TransactionCommit, "POST") => transactions::commit(call).await,
+        (Place::TransactionAbort, "POST") => transactions::abort(call).await,
         (Place::TransactionOffsets, "POST") => groups::commit_in_transaction(call).await,
         (Place::Brokers, "GET") => cluster::brokers(&call),
         (Place::Cluster, "GET") => cluster::cluster(&call),
+        (Place::Description, "GET") => openapi::description(),
         _ => {
             let mut response = Problem::new(
                 StatusCode::METHOD_NOT_ALLOWED,

@@ -12,17 +12,19 @@ use riverlog_core::metadata::{
 use riverlog_wire::ErrorCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::body::nothing;
 use crate::door::{Answer, Call, HttpDoor};
 use crate::path::encode;
 use crate::problem::Problem;
+use crate::schema;
 
 /// Topics on one page unless asked otherwise, and the most.
 const PAGE: usize = 1_000;
 const LARGEST_PAGE: usize = 10_000;
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Topics {
     topics: Vec<TopicView>,
     /// To ask for the next page with `page=`; absent on the last.
@@ -30,7 +32,7 @@ struct Topics {
     next_page: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct TopicView {
     name: String,
     id: String,
@@ -39,7 +41,7 @@ struct TopicView {
     internal: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct TopicDetail {
     #[serde(flatten)]
     topic: TopicView,
@@ -50,7 +52,7 @@ struct TopicDetail {
 }
 
 /// A partition as it is now; positions are absent where it isn't led here.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(crate) struct PartitionView {
     partition: usize,
     leader: Option<i32>,
@@ -61,7 +63,7 @@ pub(crate) struct PartitionView {
     positions: Option<Positions>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Positions {
     log_start_offset: i64,
     last_stable_offset: i64,
@@ -72,7 +74,7 @@ struct Positions {
     failed: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Create {
     name: String,
@@ -82,7 +84,7 @@ struct Create {
     configs: BTreeMap<String, Value>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct AddPartitions {
     count: i32,
@@ -90,12 +92,12 @@ struct AddPartitions {
     accept_key_reordering: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Configs {
     configs: Vec<Config>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Config {
     name: &'static str,
     value: Option<String>,
@@ -142,6 +144,12 @@ pub(crate) fn partition_view(door: &HttpDoor, topic: &TopicImage, index: usize) 
     }
 }
 
+/// Topics, in order of name
+#[utoipa::path(
+    get, path = "/v1/topics", tag = "topics", operation_id = "listTopics",
+    params(schema::Page, ("internal" = Option<bool>, Query, description = "Those of the node too")),
+    responses((status = 200, description = "A page", body = Topics))
+)]
 pub(crate) fn list(mut call: Call) -> Answer {
     let filter = call.query.text("filter").unwrap_or_default();
     let after = call.query.text("page");
@@ -171,6 +179,12 @@ pub(crate) fn list(mut call: Call) -> Answer {
     Ok(call.answer_json(StatusCode::OK, &Topics { topics, next_page }))
 }
 
+/// A topic, with its partitions
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}", tag = "topics", operation_id = "getTopic",
+    params(("topic" = String, Path, description = "Name")),
+    responses((status = 200, description = "The topic", body = TopicDetail))
+)]
 pub(crate) fn describe(call: Call) -> Answer {
     let topic = call.door.topic(call.name())?;
     call.query.clone().done()?;
@@ -187,6 +201,13 @@ pub(crate) fn describe(call: Call) -> Answer {
     Ok(call.answer_json(StatusCode::OK, &detail))
 }
 
+/// Make a topic
+#[utoipa::path(
+    post, path = "/v1/topics", tag = "topics", operation_id = "createTopic",
+    params(schema::DryRun),
+    request_body = Create,
+    responses((status = 200, description = "What would be made", body = TopicView), (status = 201, description = "Made", body = TopicView))
+)]
 pub(crate) async fn create(mut call: Call) -> Answer {
     let validate_only = call.query.flag("validate_only")?;
     std::mem::take(&mut call.query).done()?;
@@ -221,6 +242,12 @@ pub(crate) async fn create(mut call: Call) -> Answer {
     Ok(response)
 }
 
+/// Delete a topic
+#[utoipa::path(
+    delete, path = "/v1/topics/{topic}", tag = "topics", operation_id = "deleteTopic",
+    params(("topic" = String, Path, description = "Name"), schema::DryRun),
+    responses((status = 200, description = "What would be deleted", body = TopicView), (status = 204, description = "Deleted"))
+)]
 pub(crate) async fn delete(mut call: Call) -> Answer {
     let validate_only = call.query.flag("validate_only")?;
     std::mem::take(&mut call.query).done()?;
@@ -234,6 +261,13 @@ pub(crate) async fn delete(mut call: Call) -> Answer {
     Ok(nothing())
 }
 
+/// Give a topic more partitions
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/partitions", tag = "topics", operation_id = "addPartitions",
+    params(("topic" = String, Path, description = "Name"), schema::DryRun),
+    request_body = AddPartitions,
+    responses((status = 200, description = "The topic", body = TopicView))
+)]
 pub(crate) async fn add_partitions(mut call: Call) -> Answer {
     let validate_only = call.query.flag("validate_only")?;
     std::mem::take(&mut call.query).done()?;
@@ -255,6 +289,12 @@ pub(crate) async fn add_partitions(mut call: Call) -> Answer {
     Ok(call.answer_json(StatusCode::OK, &view(&topic)))
 }
 
+/// Every config of a topic: value, source, meaning
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/config", tag = "topics", operation_id = "getTopicConfigs",
+    params(("topic" = String, Path, description = "Name")),
+    responses((status = 200, description = "All of them", body = Configs))
+)]
 pub(crate) fn configs(call: Call) -> Answer {
     let topic = call.door.topic(call.name())?;
     call.query.clone().done()?;
@@ -283,7 +323,15 @@ fn described(door: &HttpDoor, topic: &TopicImage) -> Configs {
     }
 }
 
+/// Change configs of a topic
+///
 /// A merge patch: a value sets, null goes back to the default.
+#[utoipa::path(
+    patch, path = "/v1/topics/{topic}/config", tag = "topics", operation_id = "patchTopicConfigs",
+    params(("topic" = String, Path, description = "Name"), schema::DryRun),
+    request_body = BTreeMap<String, Value>,
+    responses((status = 200, description = "All of them, afterwards", body = Configs))
+)]
 pub(crate) async fn alter_configs(mut call: Call) -> Answer {
     let validate_only = call.query.flag("validate_only")?;
     std::mem::take(&mut call.query).done()?;

@@ -4,6 +4,7 @@ use axum::http::StatusCode;
 use riverlog_core::transactions::{TransactionAnswer, TransactionCommand, TransactionVersion};
 use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::door::{Answer, Call, HttpDoor};
 use crate::int64::Int64;
@@ -13,21 +14,22 @@ use crate::problem::Problem;
 /// How long a transaction may last unless asked otherwise.
 const TIMEOUT_MS: i32 = 60_000;
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Begin {
     transactional_id: Option<String>,
     timeout_ms: Option<i32>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct End {
+    #[schema(value_type = i64)]
     producer_id: Int64,
     epoch: i16,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct ProducerView {
     #[serde(skip_serializing_if = "Option::is_none")]
     transactional_id: Option<String>,
@@ -35,7 +37,7 @@ struct ProducerView {
     epoch: i16,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct TransactionView {
     transactional_id: String,
     state: String,
@@ -46,7 +48,14 @@ struct TransactionView {
     partitions: Vec<crate::groups::PlaceView>,
 }
 
+/// A producer id
+///
 /// A producer id: a fresh one, or that of a transactional id, whose earlier producer is fenced and its transaction aborted.
+#[utoipa::path(
+    post, path = "/v1/producers", tag = "transactions", operation_id = "createProducer",
+    request_body = Begin,
+    responses((status = 201, description = "The id", body = ProducerView))
+)]
 pub(crate) async fn producers(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).done()?;
     let asked: Begin = call.json().await?;
@@ -54,7 +63,14 @@ pub(crate) async fn producers(mut call: Call) -> Answer {
     Ok(call.answer_json(StatusCode::CREATED, &made))
 }
 
+/// A producer for transactions
+///
 /// As [`producers`], for a transactional id.
+#[utoipa::path(
+    post, path = "/v1/transactions", tag = "transactions", operation_id = "openTransactions",
+    request_body = Begin,
+    responses((status = 201, description = "The id", body = ProducerView))
+)]
 pub(crate) async fn open(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).done()?;
     let asked: Begin = call.json().await?;
@@ -129,15 +145,37 @@ async fn coordinate(door: &HttpDoor, command: TransactionCommand) -> Result<Prod
     }
 }
 
-/// Commits or aborts: the verb of the path. The answer has the epoch of the next transaction.
-pub(crate) async fn end(mut call: Call) -> Answer {
+/// Commit a transaction
+#[utoipa::path(
+    post, path = "/v1/transactions/{id}:commit", tag = "transactions", operation_id = "commitTransaction",
+    params(("id" = String, Path, description = "Transactional id, percent-encoded")),
+    request_body = End,
+    responses((status = 200, description = "Committed; what the next one has", body = ProducerView))
+)]
+pub(crate) async fn commit(call: Call) -> Answer {
+    end(call, true).await
+}
+
+/// Abort a transaction
+#[utoipa::path(
+    post, path = "/v1/transactions/{id}:abort", tag = "transactions", operation_id = "abortTransaction",
+    params(("id" = String, Path, description = "Transactional id, percent-encoded")),
+    request_body = End,
+    responses((status = 200, description = "Aborted; what the next one has", body = ProducerView))
+)]
+pub(crate) async fn abort(call: Call) -> Answer {
+    end(call, false).await
+}
+
+/// The answer has the epoch of the next transaction.
+async fn end(mut call: Call, commit: bool) -> Answer {
     std::mem::take(&mut call.query).done()?;
     let asked: End = call.json().await?;
     let command = TransactionCommand::End {
         id: call.name().to_owned(),
         producer_id: ProducerId(asked.producer_id.0),
         epoch: ProducerEpoch(asked.epoch),
-        commit: call.target.verb.as_deref() == Some("commit"),
+        commit,
         version: TransactionVersion::TWO,
         fresh: None,
     };
@@ -145,6 +183,12 @@ pub(crate) async fn end(mut call: Call) -> Answer {
     Ok(call.answer_json(StatusCode::OK, &next))
 }
 
+/// A transactional id
+#[utoipa::path(
+    get, path = "/v1/transactions/{id}", tag = "transactions", operation_id = "getTransaction",
+    params(("id" = String, Path, description = "Transactional id, percent-encoded")),
+    responses((status = 200, description = "State and partitions", body = TransactionView))
+)]
 pub(crate) async fn describe(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).done()?;
     let id = call.name().to_owned();

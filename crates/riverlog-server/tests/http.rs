@@ -212,3 +212,106 @@ fn a_stream_ends_with_the_server_and_keeps_it_from_nothing() {
     // A reset is an end too.
     let _ = stream.read_to_end(&mut seen);
 }
+
+/// Words of a query that name metrics of ours.
+fn metric_names(text: &str) -> std::collections::BTreeSet<String> {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .filter(|word| word.starts_with("riverlog_") || word.starts_with("kafka_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn what_rules_and_dashboards_ask_for_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    server.ok_with(&["produce", "t"], "a\nb\n");
+    server.ok(&["consume", "t", "-e", "-n", "1", "--group", "g"]);
+    http(&server.http, "/v1/topics", "localhost");
+    let metrics = http(&server.http, "/metrics", "localhost").1;
+    let rules = server.ok(&["generate", "prometheus-rules"]);
+    let mut asked = metric_names(&rules);
+    for dashboard in ["overview", "topics", "groups"] {
+        let text = server.ok(&["generate", "grafana", dashboard]);
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(json["panels"].as_array().unwrap().len() > 4, "{dashboard}");
+        asked.extend(metric_names(&text));
+    }
+    assert!(asked.len() > 30, "{asked:?}");
+    for name in asked {
+        let told = metrics.lines().any(|line| {
+            line.starts_with(&format!("{name} ")) || line.starts_with(&format!("{name}{{"))
+        });
+        assert!(told, "nothing tells {name}");
+    }
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn lag_is_told_in_records_and_seconds_by_all_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let more = ["--set", "riverlog.metrics.aliases=kminion,lag-exporter,jmx"];
+    let server = Server::start(folder.path(), &more);
+    let at = &server.http;
+    server.ok(&["topic", "create", "t", "-p", "2"]);
+    let old = r#"{"records":[{"value":"a","timestamp":1000,"partition":0},{"value":"b","timestamp":1000,"partition":0}]}"#;
+    assert_eq!(status(&post(at, "/v1/topics/t/records", "", old)), "200");
+    let commit = r#"{"offsets":[{"topic":"t","partition":0,"offset":1}]}"#;
+    assert_eq!(status(&post(at, "/v1/groups/g/offsets", "", commit)), "200");
+    let metrics = http(at, "/metrics", "localhost").1;
+    for line in [
+        "kafka_broker_info{address=",
+        "kafka_topic_partition_leader_is_preferred{partition=\"1\",topic=\"t\"} 1.0",
+        "kafka_consumergroup_current_offset_sum{consumergroup=\"g\",topic=\"t\"} 1.0",
+        "kafka_consumergroup_lag{consumergroup=\"g\",partition=\"0\",topic=\"t\"} 1.0",
+        "riverlog_consumergroup_info{consumergroup=\"g\",state=\"Empty\"",
+        "riverlog_consumergroup_lag_seconds{consumergroup=\"g\"}",
+        "riverlog_partitions_offline 0.0",
+        "kminion_kafka_consumer_group_topic_lag{group_id=\"g\",topic_name=\"t\"} 1.0",
+        "kminion_kafka_topic_partition_high_water_mark{partition_id=\"0\",topic_name=\"t\"} 2.0",
+        "kafka_consumergroup_group_sum_lag{cluster_name=",
+        "kafka_server_replicamanager_leadercount",
+        "kafka_server_brokertopicmetrics_messagesin_total{topic=\"t\"} 2.0",
+    ] {
+        assert!(metrics.contains(line), "no {line:?} in\n{metrics}");
+    }
+    // The waiting record is of 1970: so long it waits.
+    let line = metrics
+        .lines()
+        .find(|l| l.starts_with("riverlog_consumergroup_lag_seconds{"))
+        .unwrap();
+    let seconds: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(seconds > 1e9, "{line}");
+    assert_eq!(server.stop().0, Some(0));
+
+    let server = Server::start(folder.path(), &["--set", "riverlog.metrics.detail=cluster"]);
+    let metrics = http(&server.http, "/metrics", "localhost").1;
+    assert!(!metrics.contains("topic=\"t\""), "{metrics}");
+    assert!(
+        metrics.contains("riverlog_consumergroups_lag_records 1.0"),
+        "{metrics}"
+    );
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn the_description_is_served_and_its_page_runs_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let (code, text) = http(&server.http, "/v1/openapi.json", "localhost");
+    assert_eq!(code, 200);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["openapi"], "3.1.0");
+    let page = say(
+        &server.http,
+        b"GET /docs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        Duration::from_secs(10),
+    );
+    assert_eq!(status(&page), "200");
+    assert!(
+        page.contains("content-security-policy: default-src 'none'; style-src 'self'"),
+        "{page}"
+    );
+    assert!(page.contains("/v1/groups/{group}:reset"), "{page}");
+    assert_eq!(server.stop().0, Some(0));
+}

@@ -301,6 +301,10 @@ pub(super) const BROKER: &[Key] = keys! {
         "Default of the topic key of that name.";
     "riverlog.max.records", Long(-1, L), "-1", live, used,
         "Default of the topic key of that name.";
+    "riverlog.metrics.aliases", List(&["kminion", "lag-exporter", "jmx"]), "", fixed, used,
+        "Names of other tools by which /metrics tells the same: kminion, lag-exporter, jmx (Kafka's own by way of the JMX exporter).";
+    "riverlog.metrics.detail", OneOf(&["cluster", "topic", "partition"]), "partition", fixed, used,
+        "How much /metrics tells: cluster (sums), topic (topics and groups), partition (all).";
     "riverlog.open.files", Int(16, I), "4000", fixed, used,
         "Files of the data folder that may be open at once.";
     "riverlog.parked.max", Int(1, I), "100000", fixed, used,

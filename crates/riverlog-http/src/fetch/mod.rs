@@ -18,6 +18,7 @@ use crate::path::encode;
 use crate::position::{Position, resolve};
 use crate::problem::Problem;
 use crate::produce::{NDJSON, OCTETS, RECORD_BATCH, partition_number};
+use crate::schema;
 use crate::topics::partition_view;
 use crate::value::Embed;
 
@@ -51,6 +52,12 @@ const ISOLATION: &[(&str, Isolation)] = &[
     ("read_uncommitted", Isolation::ReadUncommitted),
 ];
 
+/// Read records, or describe the partition
+#[utoipa::path(
+    get, path = "/v1/topics/{topic}/partitions/{partition}", tag = "records", operation_id = "read",
+    params(("topic" = String, Path, description = "Name"), ("partition" = i32, Path, description = "Number", minimum = 0), schema::Read),
+    responses((status = 200, description = "Records; the form is that of the header Accept", content((schema::RecordsOut = "application/json"), (String = "application/x-ndjson"), (String = "text/event-stream"), (Vec<u8> = "application/vnd.kafka.recordbatch"), (Vec<u8> = "application/octet-stream"))), (status = 204, description = "No record (one raw value)"))
+)]
 pub(crate) async fn fetch(mut call: Call) -> Answer {
     let topic = call.door.topic(call.name())?;
     let index = call.target.segments.get(3).map_or("", String::as_str);

@@ -1,6 +1,7 @@
 //! `/v1/groups/{g}/lag`: how far a group is behind, in records and in seconds, and when retention overtakes it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -10,15 +11,15 @@ use riverlog_core::groups::GroupDescription;
 use riverlog_node::Isolation;
 use riverlog_wire::Offset;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Place;
 use super::view::assignments;
 use crate::door::{Answer, Call, HttpDoor};
 use crate::fetch::read::Reader;
 use crate::problem::Problem;
-use std::sync::Arc;
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Lag {
     group: String,
     state: &'static str,
@@ -27,7 +28,7 @@ struct Lag {
     partitions: Vec<PartitionLag>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct PartitionLag {
     topic: String,
     partition: i32,
@@ -45,6 +46,12 @@ struct PartitionLag {
     member: Option<String>,
 }
 
+/// How far a group is behind
+#[utoipa::path(
+    get, path = "/v1/groups/{group}/lag", tag = "groups", operation_id = "getLag",
+    params(("group" = String, Path, description = "Name, percent-encoded")),
+    responses((status = 200, description = "By partition", body = Lag))
+)]
 pub(crate) async fn lag(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).done()?;
     let group = super::found(&call.door, call.name()).await?;

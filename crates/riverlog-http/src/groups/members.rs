@@ -14,6 +14,7 @@ use riverlog_node::{FetchCommand, FetchPartition, Isolation, OffsetQuery};
 use riverlog_wire::batch::Aborted;
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, TopicId};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Place;
 use super::cursor::Cursor;
@@ -26,6 +27,7 @@ use crate::fetch::{BYTES, LONGEST_WAIT_MS, MOST_BYTES, MOST_RECORDS, RECORDS};
 use crate::int64::Digits;
 use crate::path::encode;
 use crate::problem::Problem;
+use crate::schema;
 use crate::value::{self, Embed};
 
 /// How often a poll that waits shows that its member is there, and learns of a new assignment.
@@ -34,7 +36,7 @@ const HEARTBEAT_WHILE_WAITING: Duration = Duration::from_millis(500);
 const JOIN: i32 = 0;
 const LEAVE: i32 = -1;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Join {
     topics: Vec<String>,
@@ -44,14 +46,14 @@ struct Join {
     rebalance_timeout_ms: Option<u32>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Alive {
     cursor: Option<String>,
 }
 
 /// A member as an answer shows it.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct MemberState {
     group: String,
     member_id: String,
@@ -64,7 +66,7 @@ struct MemberState {
     heartbeat_interval_ms: u64,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct PlaceView {
     pub(super) topic: String,
     pub(super) partition: i32,
@@ -74,6 +76,15 @@ impl From<Place> for PlaceView {
     fn from((topic, partition): Place) -> PlaceView {
         PlaceView { topic, partition }
     }
+}
+
+/// What a poll gives: the member, and records with topic and partition.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a description: the bytes are written without it")]
+pub(crate) struct Polled {
+    #[schema(inline)]
+    member: MemberState,
+    records: Vec<schema::RecordOut>,
 }
 
 /// What a heartbeat gave.
@@ -358,6 +369,13 @@ impl Member {
     }
 }
 
+/// Join a group
+#[utoipa::path(
+    post, path = "/v1/groups/{group}/members", tag = "groups", operation_id = "joinGroup",
+    params(("group" = String, Path, description = "Name, percent-encoded")),
+    request_body = Join,
+    responses((status = 201, description = "Joined", body = MemberState))
+)]
 pub(crate) async fn join(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).done()?;
     let asked: Join = call.json().await?;
@@ -407,6 +425,13 @@ pub(crate) async fn join(mut call: Call) -> Answer {
     Ok(response)
 }
 
+/// Show that a member is there
+#[utoipa::path(
+    post, path = "/v1/groups/{group}/members/{member}/heartbeat", tag = "groups", operation_id = "heartbeat",
+    params(("group" = String, Path, description = "Name, percent-encoded"), ("member" = String, Path, description = "Id")),
+    request_body = Alive,
+    responses((status = 200, description = "The member", body = MemberState))
+)]
 pub(crate) async fn heartbeat(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).done()?;
     let asked: Alive = call.json().await?;
@@ -419,6 +444,12 @@ pub(crate) async fn heartbeat(mut call: Call) -> Answer {
     Ok(call.answer_json(StatusCode::OK, &member.view(&step)))
 }
 
+/// Leave a group
+#[utoipa::path(
+    delete, path = "/v1/groups/{group}/members/{member}", tag = "groups", operation_id = "leaveGroup",
+    params(("group" = String, Path, description = "Name, percent-encoded"), ("member" = String, Path, description = "Id")),
+    responses((status = 204, description = "Left"))
+)]
 pub(crate) async fn leave(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).done()?;
     let member = Member::of(&call);
@@ -430,7 +461,14 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
     Ok(nothing())
 }
 
+/// Poll records as a member; the heartbeat too
+///
 /// Records for a member. An answer comes with the first records, when the assignment changes, or when the wait is over.
+#[utoipa::path(
+    get, path = "/v1/groups/{group}/members/{member}/records", tag = "groups", operation_id = "poll",
+    params(("group" = String, Path, description = "Name, percent-encoded"), ("member" = String, Path, description = "Id"), schema::Poll),
+    responses((status = 200, description = "Records, and the next cursor", body = Polled))
+)]
 pub(crate) async fn poll(mut call: Call) -> Answer {
     let mut query = std::mem::take(&mut call.query);
     let cursor = query.text("cursor");

@@ -1,11 +1,11 @@
 //! `/v1/groups`: membership, commits, lag, reset. The coordinator is the same that Kafka's consumers have.
 
 mod cursor;
-mod lag;
-mod members;
-mod offsets;
-mod reset;
-mod view;
+pub(crate) mod lag;
+pub(crate) mod members;
+pub(crate) mod offsets;
+pub(crate) mod reset;
+pub(crate) mod view;
 
 pub(crate) use lag::lag;
 pub(crate) use members::{PlaceView, heartbeat, join, leave, poll};

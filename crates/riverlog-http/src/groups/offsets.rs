@@ -6,6 +6,7 @@ use riverlog_core::groups::{
 };
 use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::door::{Answer, Call, HttpDoor};
 use crate::int64::Int64;
@@ -15,7 +16,7 @@ use crate::problem::Problem;
 /// The version of OffsetCommit whose errors these calls have: both kinds of groups know it.
 const VERSION: i16 = 9;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Commit {
     /// Of a classic group, or the member's epoch; absent when nobody of the group commits.
@@ -26,9 +27,10 @@ struct Commit {
     offsets: Vec<OffsetIn>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct CommitInTransaction {
+    #[schema(value_type = i64)]
     producer_id: Int64,
     epoch: i16,
     group: String,
@@ -39,22 +41,23 @@ struct CommitInTransaction {
     offsets: Vec<OffsetIn>,
 }
 
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct OffsetIn {
     topic: String,
     partition: i32,
+    #[schema(value_type = i64, minimum = 0)]
     offset: Int64,
     leader_epoch: Option<i32>,
     metadata: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Results {
     results: Vec<ResultView>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct ResultView {
     topic: String,
     partition: i32,
@@ -64,13 +67,13 @@ struct ResultView {
     error: Option<Problem>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Offsets {
     group: String,
     offsets: Vec<OffsetView>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct OffsetView {
     topic: String,
     partition: i32,
@@ -91,6 +94,12 @@ pub(super) fn view((place, committed): (TopicPartition, CommittedOffset)) -> Off
     }
 }
 
+/// What a group has committed
+#[utoipa::path(
+    get, path = "/v1/groups/{group}/offsets", tag = "groups", operation_id = "getOffsets",
+    params(("group" = String, Path, description = "Name, percent-encoded")),
+    responses((status = 200, description = "All of it", body = Offsets))
+)]
 pub(crate) async fn committed(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).done()?;
     let group = call.name().to_owned();
@@ -102,6 +111,13 @@ pub(crate) async fn committed(mut call: Call) -> Answer {
     Ok(call.answer_json(StatusCode::OK, &Offsets { group, offsets }))
 }
 
+/// Commit, fenced by generation
+#[utoipa::path(
+    post, path = "/v1/groups/{group}/offsets", tag = "groups", operation_id = "commitOffsets",
+    params(("group" = String, Path, description = "Name, percent-encoded")),
+    request_body = Commit,
+    responses((status = 200, description = "All are committed", body = Results), (status = 207, description = "Some are", body = Results))
+)]
 pub(crate) async fn commit(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).done()?;
     let asked: Commit = call.json().await?;
@@ -129,7 +145,15 @@ pub(crate) async fn commit(mut call: Call) -> Answer {
     finish(call, &group, &member, planned.finish(answer, explain)).await
 }
 
+/// Commit as part of a transaction
+///
 /// Offsets that count once a transaction is committed.
+#[utoipa::path(
+    post, path = "/v1/transactions/{id}/offsets", tag = "transactions", operation_id = "commitOffsetsInTransaction",
+    params(("id" = String, Path, description = "Transactional id, percent-encoded")),
+    request_body = CommitInTransaction,
+    responses((status = 200, description = "All will count", body = Results), (status = 207, description = "Some will", body = Results))
+)]
 pub(crate) async fn commit_in_transaction(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).done()?;
     let asked: CommitInTransaction = call.json().await?;

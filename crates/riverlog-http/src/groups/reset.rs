@@ -7,13 +7,14 @@ use riverlog_core::groups::{CommittedOffset, GroupAnswer, GroupCommand, TopicPar
 use riverlog_node::Isolation;
 use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Place;
 use crate::door::{Answer, Call};
 use crate::position::{Position, resolve};
 use crate::problem::Problem;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Reset {
     to: String,
@@ -22,14 +23,14 @@ struct Reset {
     partitions: Option<Vec<i32>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Plan {
     group: String,
     dry_run: bool,
     moves: Vec<Move>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Move {
     topic: String,
     partition: i32,
@@ -39,6 +40,13 @@ struct Move {
     error: Option<Problem>,
 }
 
+/// Move the commits of a group without members
+#[utoipa::path(
+    post, path = "/v1/groups/{group}:reset", tag = "groups", operation_id = "resetGroup",
+    params(("group" = String, Path, description = "Name, percent-encoded"), ("dry_run" = Option<bool>, Query, description = "Only say where to")),
+    request_body = Reset,
+    responses((status = 200, description = "Moved", body = Plan), (status = 207, description = "Some were moved", body = Plan))
+)]
 pub(crate) async fn reset(mut call: Call) -> Answer {
     let dry_run = call.query.flag("dry_run")?;
     std::mem::take(&mut call.query).done()?;

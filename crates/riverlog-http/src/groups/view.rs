@@ -5,6 +5,7 @@ use riverlog_core::groups::{GroupAnswer, GroupCommand, GroupDescription, MemberD
 use riverlog_wire::ErrorCode;
 use riverlog_wire::consumer_protocol::decode_assignment;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Place;
 use super::members::PlaceView;
@@ -12,19 +13,20 @@ use super::offsets::{OffsetView, view};
 use crate::body::nothing;
 use crate::door::{Answer, Call, HttpDoor};
 use crate::problem::Problem;
+use crate::schema;
 
 /// Groups on one page unless asked otherwise, and the most.
 const PAGE: usize = 1_000;
 const LARGEST_PAGE: usize = 10_000;
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Groups {
     groups: Vec<GroupView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_page: Option<String>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct GroupView {
     group: String,
     state: &'static str,
@@ -35,7 +37,7 @@ struct GroupView {
     member_count: usize,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct GroupDetail {
     #[serde(flatten)]
     group: GroupView,
@@ -43,7 +45,7 @@ struct GroupDetail {
     committed_offsets: Vec<OffsetView>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct MemberView {
     member_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,6 +87,12 @@ pub(super) fn assignments(
         .collect()
 }
 
+/// Groups, in order of name
+#[utoipa::path(
+    get, path = "/v1/groups", tag = "groups", operation_id = "listGroups",
+    params(schema::Page),
+    responses((status = 200, description = "A page", body = Groups))
+)]
 pub(crate) async fn list(mut call: Call) -> Answer {
     let mut query = std::mem::take(&mut call.query);
     let filter = query.text("filter").unwrap_or_default();
@@ -103,6 +111,12 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     Ok(call.answer_json(StatusCode::OK, &Groups { groups, next_page }))
 }
 
+/// A group, with members and commits
+#[utoipa::path(
+    get, path = "/v1/groups/{group}", tag = "groups", operation_id = "getGroup",
+    params(("group" = String, Path, description = "Name, percent-encoded")),
+    responses((status = 200, description = "The group", body = GroupDetail))
+)]
 pub(crate) async fn describe(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).done()?;
     let group = super::found(&call.door, call.name()).await?;
@@ -126,6 +140,12 @@ pub(crate) async fn describe(mut call: Call) -> Answer {
     Ok(call.answer_json(StatusCode::OK, &detail))
 }
 
+/// Delete a group without members
+#[utoipa::path(
+    delete, path = "/v1/groups/{group}", tag = "groups", operation_id = "deleteGroup",
+    params(("group" = String, Path, description = "Name, percent-encoded"), schema::DryRun),
+    responses((status = 200, description = "What would be deleted", body = GroupView), (status = 204, description = "Deleted"))
+)]
 pub(crate) async fn delete(mut call: Call) -> Answer {
     let validate_only = call.query.flag("validate_only")?;
     std::mem::take(&mut call.query).done()?;

@@ -15,6 +15,7 @@ use crate::body::wants_json;
 use crate::door::{Answer, Call};
 use crate::int64::Digits;
 use crate::problem::Problem;
+use crate::schema;
 use crate::value::Embed;
 
 pub(crate) const RECORD_BATCH: &str = "application/vnd.kafka.recordbatch";
@@ -69,7 +70,29 @@ const ACKS: &[(&str, i16)] = &[
     ("0", 0),
 ];
 
-pub(crate) async fn produce(mut call: Call) -> Answer {
+/// Publish records
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/records", tag = "records", operation_id = "publish",
+    params(("topic" = String, Path, description = "Name"), schema::How, schema::Once),
+    request_body(content((schema::Records = "application/json"), (String = "application/x-ndjson"), (Vec<u8> = "application/octet-stream"))),
+    responses((status = 200, description = "All are stored", body = schema::RecordResults), (status = 202, description = "Nobody was waited for (acks none)", body = schema::RecordResults), (status = 207, description = "Some are stored; of a stream of lines: each line says", body = schema::RecordResults))
+)]
+pub(crate) async fn to_topic(call: Call) -> Answer {
+    produce(call).await
+}
+
+/// Publish records to one partition
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/partitions/{partition}/records", tag = "records", operation_id = "publishToPartition",
+    params(("topic" = String, Path, description = "Name"), ("partition" = i32, Path, description = "Number", minimum = 0), schema::How, schema::Once),
+    request_body(content((schema::Records = "application/json"), (String = "application/x-ndjson"), (Vec<u8> = "application/octet-stream"), (Vec<u8> = "application/vnd.kafka.recordbatch"))),
+    responses((status = 200, description = "All are stored", body = schema::RecordResults), (status = 202, description = "Nobody was waited for (acks none)", body = schema::RecordResults), (status = 207, description = "Some are stored; of a stream of lines: each line says", body = schema::RecordResults))
+)]
+pub(crate) async fn to_partition(call: Call) -> Answer {
+    produce(call).await
+}
+
+async fn produce(mut call: Call) -> Answer {
     let mut query = std::mem::take(&mut call.query);
     let embed = query.choice("embed", Embed::CHOICES)?.unwrap_or_default();
     let digits = query.choice("int64", Digits::CHOICES)?.unwrap_or_default();

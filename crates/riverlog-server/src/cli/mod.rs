@@ -8,6 +8,7 @@ mod dev;
 mod doctor;
 mod explain;
 mod format;
+mod generate;
 mod group;
 mod interrupt;
 mod output;
@@ -120,6 +121,9 @@ enum Command {
     Bench(bench::Bench),
     /// Say what an error code or an exit code means
     Explain(explain::Explain),
+    /// Dashboards and alerts for what /metrics says
+    #[command(subcommand)]
+    Generate(generate::Generate),
     /// Completion for a shell
     Completions(shell::Completions),
     /// Manual pages
@@ -172,6 +176,7 @@ impl Command {
             Command::Recover(recover) => recover.run(context),
             Command::Bench(bench) => bench.run(context),
             Command::Explain(explain) => explain.run(context),
+            Command::Generate(generate) => generate.run(),
             Command::Completions(completions) => completions.run(),
             Command::Man(man) => man.run(),
             Command::Version => {

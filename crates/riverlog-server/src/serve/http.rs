@@ -13,7 +13,7 @@ use riverlog_host::Driver;
 use riverlog_http::HttpDoor;
 
 use super::limits::Limits;
-use super::metrics;
+use super::metrics::{self, MetricsSettings, Times};
 
 /// What the routes look at.
 pub(crate) struct Health {
@@ -27,6 +27,10 @@ pub(crate) struct Health {
     pub(crate) door: Arc<HttpDoor>,
     /// The connections of this listener.
     pub(crate) web: Arc<Limits>,
+    /// What is told by which names.
+    pub(crate) metrics: MetricsSettings,
+    /// Times of waiting records that are known.
+    pub(crate) times: Times,
 }
 
 /// The routes.
@@ -38,6 +42,7 @@ pub(crate) fn routes(health: Arc<Health>) -> Router {
         .route("/readyz", get(ready))
         .route("/metrics", get(scrape))
         .route("/style.css", get(style))
+        .route("/docs", get(docs))
         .route("/v1", any(api))
         .route("/v1/{*call}", any(api))
         .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here; see /\n") })
@@ -180,15 +185,23 @@ const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 );
 
+async fn docs() -> Response {
+    html(riverlog_http::page())
+}
+
 async fn page(State(health): State<Arc<Health>>) -> Response {
     let kafka = health.kafka.join(", ");
     let text = format!(
         "<!doctype html><html lang=en><meta charset=utf-8><title>Riverlog</title><link rel=stylesheet href=/style.css>\n\
          <h1>Riverlog {}</h1>\n\
          <p>A Kafka-compatible event log. Clients connect to <code>{kafka}</code>.</p>\n\
-         <ul><li><a href=/v1/topics>topics</a><li><a href=/readyz?verbose>ready?</a><li><a href=/livez>alive?</a><li><a href=/metrics>metrics</a></ul>\n",
+         <ul><li><a href=/docs>the HTTP API</a><li><a href=/v1/topics>topics</a><li><a href=/readyz?verbose>ready?</a><li><a href=/livez>alive?</a><li><a href=/metrics>metrics</a></ul>\n",
         env!("CARGO_PKG_VERSION")
     );
+    html(text)
+}
+
+fn html(text: String) -> Response {
     (
         [
             (
@@ -203,6 +216,6 @@ async fn page(State(health): State<Arc<Health>>) -> Response {
 }
 
 async fn style() -> Response {
-    let text = ":root{color-scheme:light dark}body{font:16px/1.5 system-ui;max-width:60em;margin:3em auto;padding:0 1em}\n";
+    let text = ":root{color-scheme:light dark}body{font:16px/1.5 system-ui;max-width:60em;margin:3em auto;padding:0 1em}table{border-spacing:1em 0}td,th{text-align:left;vertical-align:top}pre{overflow:auto}\n";
     ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], text).into_response()
 }

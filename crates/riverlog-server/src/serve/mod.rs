@@ -37,6 +37,7 @@ use descriptors::Descriptors;
 use http::Health;
 use limits::Limits;
 use log::Repeats;
+use metrics::{MetricsSettings, Times};
 
 /// Threads for sockets.
 const SOCKET_THREADS: usize = 2;
@@ -311,6 +312,11 @@ async fn serve(
         kafka,
         door,
         web: Arc::clone(&web),
+        metrics: MetricsSettings::new(
+            values.text("riverlog.metrics.detail").unwrap_or_default(),
+            values.text("riverlog.metrics.aliases").unwrap_or_default(),
+        ),
+        times: Times::default(),
     });
     if let Some((socket, at)) = http {
         tracing::info!("HTTP at http://{at}");

@@ -1,0 +1,192 @@
+//! The shapes of what is read and written by hand, for the description of `/v1`.
+
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::problem::Problem;
+
+/// A record to be published.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a description: the bytes are read without it")]
+pub(crate) struct Record {
+    /// null, text, `{"base64": …}` or `{"json": …}`; with `embed` what that says.
+    key: Option<Value>,
+    /// As the key. Must be there; null deletes.
+    #[schema(required)]
+    value: Value,
+    /// In order; names may repeat.
+    #[schema(required = false)]
+    headers: Vec<Header>,
+    /// Where it goes, whatever the key.
+    partition: Option<i32>,
+    /// ms since 1970; now unless given.
+    timestamp: Option<i64>,
+}
+
+/// A header of a record.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a description: the bytes are read without it")]
+pub(crate) struct Header {
+    name: String,
+    /// null, text, or `{"base64": …}`.
+    #[schema(required)]
+    value: Value,
+}
+
+/// Records to be published.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a description: the bytes are read without it")]
+pub(crate) struct Records {
+    #[schema(min_items = 1)]
+    records: Vec<Record>,
+    /// `all` (−1), `leader` (1) or `none` (0).
+    acks: Option<Value>,
+}
+
+/// What became of a record: where it is, or why it isn't.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a description: the bytes are written without it")]
+pub(crate) struct RecordResult {
+    partition: Option<i32>,
+    offset: Option<i64>,
+    timestamp: Option<i64>,
+    /// It was stored before.
+    duplicate: Option<bool>,
+    error: Option<Problem>,
+}
+
+/// What became of each record, in the order of the request; or (of one batch) of the batch.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a description: the bytes are written without it")]
+pub(crate) struct RecordResults {
+    results: Vec<RecordResult>,
+}
+
+/// A record that was read.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a description: the bytes are written without it")]
+pub(crate) struct RecordOut {
+    offset: i64,
+    timestamp: i64,
+    key: Option<Value>,
+    /// null when `embed` doesn't fit, with `value_base64` beside it.
+    value: Option<Value>,
+    headers: Vec<Header>,
+    leader_epoch: i32,
+}
+
+/// Records of a partition, or (without `offset`) what the partition is like.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a description: the bytes are written without it")]
+pub(crate) struct RecordsOut {
+    records: Option<Vec<RecordOut>>,
+    next_offset: Option<i64>,
+    high_watermark: Option<i64>,
+    last_stable_offset: Option<i64>,
+    log_start_offset: Option<i64>,
+}
+
+/// Pages of a long list.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "a description: the query is read without it")]
+pub(crate) struct Page {
+    /// Part of a name.
+    filter: Option<String>,
+    /// `next_page` of the answer before.
+    page: Option<String>,
+    /// Entries of a page.
+    #[param(minimum = 1, maximum = 10000)]
+    limit: Option<u32>,
+}
+
+/// Only say what would happen.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "a description: the query is read without it")]
+pub(crate) struct DryRun {
+    /// Only say what would happen.
+    validate_only: Option<bool>,
+}
+
+/// How records are published.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "a description: the query is read without it")]
+pub(crate) struct How {
+    /// What keys and values are: `json`, `utf8`, `base64`; each says it itself unless given.
+    #[param(pattern = "^(json|utf8|base64)$")]
+    embed: Option<String>,
+    /// `all`, `leader` or `none`.
+    #[param(pattern = "^(all|leader|none)$")]
+    acks: Option<String>,
+    /// `string`: 64-bit numbers as text.
+    #[param(pattern = "^(number|string)$")]
+    int64: Option<String>,
+}
+
+/// Ways to have a request stored once; one of them.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "a description: the headers are read without it")]
+pub(crate) struct Once {
+    /// Remembered for an hour: the same request again gets the same answer.
+    #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
+    idempotency_key: Option<String>,
+    /// Stored only if the first record gets this offset; else 412.
+    #[param(rename = "If-Riverlog-Next-Offset", minimum = 0)]
+    next_offset: Option<i64>,
+}
+
+/// What to read.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "a description: the query is read without it")]
+pub(crate) struct Read {
+    /// An offset, `start`, `end`, `-N`, `time:…`, `group:…`. Without it the partition is described.
+    offset: Option<String>,
+    /// A position to stop before.
+    until: Option<String>,
+    /// Records.
+    #[param(minimum = 1)]
+    limit: Option<u32>,
+    /// Bytes of keys and values; the first record comes whole.
+    #[param(minimum = 1, maximum = 16777216)]
+    max_bytes: Option<u32>,
+    /// How long to wait for the first record.
+    #[param(minimum = 0, maximum = 30000)]
+    wait_ms: Option<u32>,
+    /// `read_committed` unless given.
+    #[param(pattern = "^(read_committed|read_uncommitted)$")]
+    isolation: Option<String>,
+    /// How keys and values are written: `json`, `utf8`, `base64`.
+    #[param(pattern = "^(json|utf8|base64)$")]
+    embed: Option<String>,
+    /// `string`: 64-bit numbers as text.
+    #[param(pattern = "^(number|string)$")]
+    int64: Option<String>,
+}
+
+/// What a member polls.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "a description: the query is read without it")]
+pub(crate) struct Poll {
+    /// Of the last answer; without it from the commits.
+    cursor: Option<String>,
+    /// How long to wait for the first record.
+    #[param(minimum = 0, maximum = 30000)]
+    wait_ms: Option<u32>,
+    /// Records.
+    #[param(minimum = 1, maximum = 10000)]
+    limit: Option<u32>,
+    /// Bytes of keys and values.
+    #[param(minimum = 1, maximum = 16777216)]
+    max_bytes: Option<u32>,
+    /// How keys and values are written: `json`, `utf8`, `base64`.
+    #[param(pattern = "^(json|utf8|base64)$")]
+    embed: Option<String>,
+    /// `string`: 64-bit numbers as text.
+    #[param(pattern = "^(number|string)$")]
+    int64: Option<String>,
+}
