@@ -291,10 +291,7 @@ pub(super) fn jmx(health: &Health, snapshot: &Snapshot, families: &mut Vec<Famil
         "Topics",
         topics,
     );
-    let connections = health
-        .limits
-        .connected()
-        .saturating_sub(health.web.connected());
+    let connections = health.limits.connected();
     count(
         "kafka_server_socket_server_metrics_connection_count",
         "Connections of clients",

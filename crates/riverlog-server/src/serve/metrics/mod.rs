@@ -92,7 +92,7 @@ fn own(health: &Health) -> Vec<Family> {
     gauge(
         "riverlog_connections",
         "Connections of Kafka clients",
-        all.saturating_sub(web) as f64,
+        all as f64,
     );
     gauge(
         "riverlog_http_connections",
