@@ -12,9 +12,12 @@ pub type Counted = (
     Vec<(Vec<(&'static str, String)>, f64)>,
 );
 
+/// Calls by name and status: how many, and how long they took together.
+type Calls = BTreeMap<(&'static str, u16), (u64, Duration)>;
+
 /// Calls since the start.
 #[derive(Debug, Default)]
-pub(crate) struct Counts(Mutex<BTreeMap<(&'static str, u16), (u64, Duration)>>);
+pub(crate) struct Counts(Mutex<Calls>);
 
 impl Counts {
     /// One more. A stream counts when it begins.
