@@ -18,6 +18,7 @@ use super::queue::{Queued, QueuedBatch};
 use super::segment::Segment;
 use super::transactions::marker_of;
 use super::{AppendAs, AppendError, Appended, Log, LogSettings};
+use crate::volume::EndCheck;
 use crate::wal::WalEntry;
 
 impl Log {
@@ -196,6 +197,7 @@ impl Log {
             log.segments = Arc::new(Vec::new());
             log.push_segment(Arc::new(Segment::new(key, log.dir.clone(), base)));
             log.needs_cut = false;
+            log.check = EndCheck::default();
         }
         (self.end, self.written) = (base, base);
     }

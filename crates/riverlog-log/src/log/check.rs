@@ -292,6 +292,12 @@ impl BlockCrc {
             self.advance(now, done);
         }
     }
+    /// From here on the unfinished block's CRC is wrong for what was read of it, and stays so whatever follows: what is there
+    /// isn't what was written.
+    pub(super) fn spoil(&mut self) {
+        let wrong = !self.crc.map_or(0, Crc::value);
+        self.crc = Some(Crc::resume(wrong));
+    }
     fn advance(&mut self, len: u64, done: &mut Vec<Option<u32>>) {
         self.at += len;
         if self.at.is_multiple_of(BLOCK) {

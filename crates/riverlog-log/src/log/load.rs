@@ -11,10 +11,11 @@ use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::batch::{BatchHeader, EndTxnMarker};
 use riverlog_wire::{LeaderEpoch, Offset};
 
-use super::check::{BlockCrc, Summary};
+use super::check::{BLOCK, BlockCrc, Summary};
 use super::epochs::{Epochs, parse_epochs};
 use super::facts::Facts;
 use super::producers::{Producers, Told};
+use super::proof::{Known, compare, ends_as};
 use super::queue::{Gate, Queued};
 use super::scan::{Scan, ScanRules, Step, Walker, from_start, scan};
 use super::segment::{Segment, Trust, disk_error, remove_file};
@@ -22,6 +23,7 @@ use super::snapshot::{parse_snapshot, restore};
 use super::swap::{Swap, finish_swaps};
 use super::tail::Tail;
 use super::transactions::AbortedTransaction;
+use crate::volume::EndCheck;
 use crate::{DiskError, DiskFile, LogKey, OpenMode, Volume};
 
 /// Kafka's name for the file of epochs.
@@ -50,6 +52,8 @@ pub(super) struct Loaded {
     pub(super) doomed: Vec<Arc<Segment>>,
     /// A segment whose file must be made before those of `doomed` go.
     pub(super) make: Option<Arc<Segment>>,
+    /// What the mark says of the end of what is synced.
+    pub(super) check: EndCheck,
     /// A cleaned segment that waits for its place.
     pub(super) swap: Option<Arc<Swap>>,
     /// A pass of the cleaner is under way.
@@ -83,6 +87,7 @@ impl Loaded {
             snapshots: BTreeSet::new(),
             doomed: Vec::new(),
             make: None,
+            check: EndCheck::default(),
             swap: None,
             cleaning: false,
             needs_cut: false,
@@ -121,6 +126,16 @@ pub(super) struct LoadRules {
     pub(super) snapshots_until: Offset,
     /// `index.interval.bytes`.
     pub(super) interval: u32,
+    /// Of what is durable, when nobody knows whether it is still that.
+    pub(super) check: EndCheck,
+}
+
+impl LoadRules {
+    /// What `check` says of the segment that begins at `base`.
+    fn check_of(&self, base: Offset) -> Option<EndCheck> {
+        let check = self.check;
+        (check.size > 0 && base + i64::from(check.records) == self.trusted).then_some(check)
+    }
 }
 
 /// The base offset in a file's name.
@@ -170,6 +185,10 @@ pub(super) fn load(volume: &Volume, rules: LoadRules) -> Result<Loaded, DiskErro
         hole_at_end: false,
         empty_of_producers: None,
         gaps_until: Offset(0),
+        whole_until: Offset(0),
+        check: None,
+        proven: false,
+        spoiled: false,
     };
     let mut doomed = Vec::new();
     match bases.first() {
@@ -187,6 +206,9 @@ pub(super) fn load(volume: &Volume, rules: LoadRules) -> Result<Loaded, DiskErro
         }
     }
     loader.close_hole();
+    if loader.proven {
+        out.check = rules.check;
+    }
     let (needs_cut, empty_of_producers) = (loader.needs_cut, loader.empty_of_producers);
     out.epochs_dirty = loader.epochs != checkpoint;
     out.epochs = loader.epochs;
@@ -258,12 +280,21 @@ struct Loader<'a> {
     empty_of_producers: Option<Offset>,
     /// Offsets may be missing in the segment up to here.
     gaps_until: Offset,
+    /// No offsets are missing in the segment up to here.
+    whole_until: Offset,
+    /// What the mark says of the segment.
+    check: Option<EndCheck>,
+    /// What lies beside the segment says the same.
+    proven: bool,
+    /// The end of the segment isn't that.
+    spoiled: bool,
 }
 
 impl Loader<'_> {
     /// Loads one segment. False: it ends the log, and the ones after it don't belong to it.
     fn segment(&mut self, base: Offset, successor: Option<Offset>) -> Result<bool, DiskError> {
         let LoadRules { key, trusted, .. } = self.rules;
+        self.spoiled = false;
         let fresh = Segment::new(key, self.dir.clone(), base);
         let path = fresh.path("log");
         let file = self.volume.file(&path, OpenMode::Read)?;
@@ -274,10 +305,22 @@ impl Loader<'_> {
         let trusted = trusted.min(limit);
         let summary = fresh.read_summary(self.volume)?;
         // Where nothing says any more what is durable, a segment's own word tells gaps that compaction made from an end.
-        self.gaps_until = summary.filter(|s| s.gaps).map_or(Offset(0), |s| s.next);
+        let next_where = |gaps| {
+            summary
+                .filter(|s| s.gaps == gaps)
+                .map_or(Offset(0), |s| s.next)
+        };
+        self.gaps_until = next_where(true);
+        self.whole_until = next_where(false);
+        self.check = self
+            .rules
+            .check_of(base)
+            .filter(|c| u64::from(c.size) <= len);
+        let crc = !settled || self.check.is_some();
         let summary = summary.filter(|s| s.next <= trusted && s.next >= base);
         let (segment, scanned) = match summary {
-            Some(summary) if settled && summary.size >= len => {
+            // Behind it lies at most what can't be read.
+            Some(summary) if settled && (summary.size >= len || summary.next == limit) => {
                 self.add_summarized(base, &summary)?
             }
             Some(summary) if summary.size <= len => {
@@ -285,14 +328,13 @@ impl Loader<'_> {
                 if segment.check_indexes(self.volume)? {
                     segment.state().trust = Trust::Good;
                     let (segment, _) = self.add_segment(segment, &summary)?;
-                    let scanned =
-                        self.scan_rest(&segment, file, &summary, trusted, limit, !settled)?;
+                    let scanned = self.scan_rest(&segment, file, &summary, trusted, limit, crc)?;
                     (segment, scanned)
                 } else {
-                    self.scan_all(fresh, file, trusted, limit, !settled)?
+                    self.scan_all(fresh, file, trusted, limit, crc)?
                 }
             }
-            _ => self.scan_all(fresh, file, trusted, limit, !settled)?,
+            _ => self.scan_all(fresh, file, trusted, limit, crc)?,
         };
         let mut state = segment.state();
         state.made = true;
@@ -323,6 +365,10 @@ impl Loader<'_> {
                 false
             }
         };
+        if self.spoiled && !goes_on {
+            // What comes next is not to be doubted with it.
+            self.hole_at_end = true;
+        }
         state.sealed = goes_on;
         drop(state);
         self.segments.push(segment);
@@ -389,7 +435,21 @@ impl Loader<'_> {
     ) -> Result<Option<Scan>, DiskError> {
         let facts = Facts::from_summary(summary);
         let block = BlockCrc::resume(segment.seed, summary.size, summary.tail_crc);
-        let mut scan = self.scan(segment, file, facts, block, trusted, limit, crc)?;
+        let mut scan = self.scan(segment, file.clone(), facts, block, trusted, limit, crc)?;
+        let known = match self.check {
+            // Readers compare with the summary and the entries.
+            Some(c)
+                if u64::from(c.size) == summary.size && segment.has_entries(self.volume, c)? =>
+            {
+                self.proven = true;
+                Known::Nothing
+            }
+            Some(check) => Known::Checked(check),
+            None => Known::Nothing,
+        };
+        let first = summary.size / BLOCK;
+        self.spoiled = compare(self.volume, segment, &file, known, first, &mut scan.rebuilt)?
+            || !ends_as(segment, &file, summary);
         let clean = self.rules.limit == self.rules.trusted;
         segment.extended(&mut scan.rebuilt, !clean);
         Ok(Some(scan))
@@ -404,7 +464,13 @@ impl Loader<'_> {
         crc: bool,
     ) -> Result<(Arc<Segment>, Option<Scan>), DiskError> {
         let (facts, block) = from_start(&segment);
-        let mut scan = self.scan(&segment, file, facts, block, trusted, limit, crc)?;
+        let mut scan = self.scan(&segment, file.clone(), facts, block, trusted, limit, crc)?;
+        let known = match self.check {
+            Some(check) => Known::Checked(check),
+            None if limit <= trusted => Known::Settled,
+            _ => Known::Nothing,
+        };
+        self.spoiled = compare(self.volume, &segment, &file, known, 0, &mut scan.rebuilt)?;
         segment.rebuilt(&mut scan.rebuilt);
         Ok((Arc::new(segment), Some(scan)))
     }
@@ -433,6 +499,7 @@ impl Loader<'_> {
             reach,
             epoch: self.rules.epoch,
             gaps_until: self.gaps_until,
+            whole_until: self.whole_until,
             crc,
             interval: self.rules.interval,
         };

@@ -25,6 +25,7 @@ pub mod format;
 mod index;
 mod load;
 mod producers;
+mod proof;
 mod queue;
 mod read;
 mod recover;
@@ -49,7 +50,7 @@ use riverlog_mutants::{Mutant, active};
 use riverlog_wire::batch::BatchError;
 use riverlog_wire::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence};
 
-use crate::volume::LogMark;
+use crate::volume::{EndCheck, LogMark};
 use crate::wal::Lsn;
 use crate::{DiskError, LogKey, Volume};
 use load::{LoadRules, Loaded, load};
@@ -444,8 +445,11 @@ impl Log {
             epoch: self.last_epoch,
             snapshots_until: self.end,
             interval: self.settings.index_interval_bytes,
+            // What lies beside the segments was whole at the stop.
+            check: EndCheck::default(),
         };
-        let log = load(&self.volume, rules)?;
+        let mut log = load(&self.volume, rules)?;
+        log.check = self.told.map_or(log.check, |(mark, _)| mark.check);
         Ok(self.loaded.get_or_init(|| Box::new(log)))
     }
     fn loaded_mut(&mut self) -> Result<&mut Loaded, DiskError> {
@@ -476,6 +480,11 @@ impl Log {
             last_epoch: match self.loaded.get() {
                 Some(log) => log.epochs.epoch_at(self.written + -1),
                 None => self.last_epoch,
+            },
+            check: match (self.loaded.get(), self.told) {
+                (Some(log), _) => log.check,
+                (None, Some((mark, _))) => mark.check,
+                (None, None) => EndCheck::default(),
             },
         }
     }

@@ -19,7 +19,7 @@ use super::snapshot::encode_snapshot;
 use super::transactions::marker_of;
 use super::upkeep::replace;
 use super::{Log, LogSettings, ReadError};
-use crate::volume::LogMark;
+use crate::volume::{EndCheck, LogMark};
 use crate::wal::{Lsn, WalEntry};
 use crate::{DiskError, LogKey, OpenError, OpenMode, Volume};
 
@@ -45,6 +45,7 @@ impl Log {
             segments_synced: Offset(0),
             size_bytes: 0,
             last_epoch: LeaderEpoch::NONE,
+            check: EndCheck::default(),
         });
         let mut log = Log {
             volume,
@@ -115,6 +116,11 @@ impl Log {
                 epoch: mark.last_epoch,
                 snapshots_until,
                 interval: self.settings.index_interval_bytes,
+                // It is about what was there before a cut.
+                check: match trusted == mark.segments_synced {
+                    true => mark.check,
+                    false => EndCheck::default(),
+                },
             },
         )?;
         // A later segment may get the name of one that goes.
@@ -295,6 +301,7 @@ impl Log {
         log.make = Some(segment.clone());
         log.push_segment(segment);
         log.needs_cut = false;
+        log.check = EndCheck::default();
         (self.end, self.written) = (start, start);
         self.segments_synced = start;
         self.wal_synced = start;

@@ -11,6 +11,7 @@ use super::producers::Producers;
 use super::segment::Segment;
 use super::{Log, LogSettings, Upkeep};
 use crate::DiskError;
+use crate::volume::EndCheck;
 use crate::wal::WalEntry;
 
 impl Log {
@@ -71,6 +72,7 @@ impl Log {
             // Whatever has become of it: the files have the names of those that go.
             log.swap = None;
             log.needs_cut = false;
+            log.check = EndCheck::default();
             log.epochs = Epochs::default();
             log.epochs_dirty = true;
             log.producers = Producers::default();

@@ -7,6 +7,7 @@ use riverlog_wire::{LeaderEpoch, Offset};
 
 use super::check::BlockCrc;
 use super::facts::{BatchInfo, Facts};
+use super::proof::Hurt;
 use super::segment::{Rebuilt, Segment, disk_error};
 use super::transactions::marker_of;
 use crate::{DiskError, DiskFile};
@@ -175,6 +176,27 @@ impl Walker {
         Ok((Step::Batch { header, at }, bytes))
     }
 
+    /// Whether a batch that was passed just now, and lies behind a gap that begins at `expected`, is not of the offsets that it
+    /// says. Gaps end at batches, the last of them no later than what is durable.
+    fn strays(
+        &mut self,
+        header: &BatchHeader,
+        expected: Offset,
+        rules: &ScanRules,
+    ) -> Result<bool, DiskError> {
+        let beyond = header.next_offset() > rules.trusted.max(rules.gaps_until);
+        if expected < rules.whole_until || beyond {
+            return Ok(true);
+        }
+        let (at, base, end) = (self.at, self.base, self.end);
+        let bytes = self.bytes(at, HEADER_LEN, STRIDE)?;
+        // The one behind it goes on from before the gap.
+        Ok(BatchHeader::parse(bytes).is_ok_and(|next| {
+            implausible(&next, base, end.saturating_sub(at)).is_none()
+                && (expected.0..header.next_offset().0).contains(&next.base_offset.0)
+        }))
+    }
+
     /// Looks, from one byte after the walk's place, for the next sound batch that may belong there, and goes to it.
     /// False: there is none.
     pub(super) fn resync(&mut self) -> Result<bool, DiskError> {
@@ -259,6 +281,8 @@ pub(super) struct ScanRules {
     pub(super) reach: Offset,
     /// Offsets may also be missing up to here.
     pub(super) gaps_until: Offset,
+    /// None are missing up to here.
+    pub(super) whole_until: Offset,
     /// The newest epoch that what is durable can be of.
     pub(super) epoch: LeaderEpoch,
     /// Read and check every byte; otherwise headers only, and the blocks get no CRC.
@@ -295,17 +319,31 @@ pub(super) fn scan(
         blocks: Vec::new(),
         block,
         markers: false,
+        bad: Vec::new(),
     };
     loop {
         // Compaction and erasure leave gaps, but only in what has been durable for long.
         walker.gaps = walker.expected < rules.trusted.max(rules.gaps_until);
-        let (step, bytes) = if rules.crc {
-            walker.next_checked()?
-        } else {
-            (walker.next()?, &[][..])
+        let expected = walker.expected;
+        let step = match rules.crc {
+            true => walker.next_checked()?.0,
+            false => walker.next()?,
         };
         match step {
             Step::End => break,
+            // The CRC doesn't cover the epoch, and nobody has had this one yet; nor does it cover the base offset.
+            Step::Batch { header, at }
+                if (header.leader_epoch > rules.epoch && header.base_offset < rules.trusted)
+                    || (header.base_offset > expected
+                        && walker.strays(&header, expected, &rules)?) =>
+            {
+                walker.at = at;
+                walker.expected = expected;
+                if !walker.resync()? {
+                    break;
+                }
+                pass_over(&mut rebuilt, &walker, at, rules.crc);
+            }
             Step::Batch { header, .. }
                 if header.base_offset >= rules.limit
                     || header.next_offset() > rules.reach
@@ -315,19 +353,9 @@ pub(super) fn scan(
                 // Of an earlier life, or of a later one that was cut.
                 break;
             }
-            // The CRC doesn't cover the epoch, and nobody has had this one yet.
-            Step::Batch { header, at }
-                if header.leader_epoch > rules.epoch && header.base_offset < rules.trusted =>
-            {
-                walker.at = at;
-                walker.expected = header.base_offset;
-                if !walker.resync()? {
-                    break;
-                }
-                pass_over(&mut rebuilt, &walker, at, rules.crc);
-            }
-            Step::Batch { header, .. } => {
+            Step::Batch { header, at } => {
                 if rules.crc {
+                    let bytes = walker.bytes(at, header.size(), GULP)?;
                     rebuilt.block.update(bytes, &mut rebuilt.blocks);
                 } else {
                     rebuilt
@@ -360,6 +388,11 @@ pub(super) fn scan(
 fn pass_over(rebuilt: &mut Rebuilt, walker: &Walker, at: u64, crc: bool) {
     let skipped = walker.at - at;
     rebuilt.block.skip(skipped, &mut rebuilt.blocks);
+    rebuilt.bad.push(Hurt {
+        at: at..walker.at,
+        base: rebuilt.facts.next,
+        epoch: None,
+    });
     rebuilt.facts.size += skipped;
     rebuilt.facts.next = walker.expected;
     rebuilt.own_from = if crc { walker.at } else { u64::MAX };

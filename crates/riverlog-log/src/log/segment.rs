@@ -6,13 +6,19 @@ use parking_lot::Mutex;
 use riverlog_wire::Offset;
 
 use super::check::{BLOCK, BlockCrc, CheckSeed, Summary};
+use super::crc::Crc;
 use super::facts::{Facts, Marks};
 use super::index::{IndexEntry, TimeEntry};
+use super::proof::Hurt;
 use super::transactions::AbortedTransaction;
+use crate::volume::EndCheck;
 use crate::{DiskError, DiskFile, LogKey, OpenMode, Volume};
 
 /// Entries that are kept in memory before they are written beside the segment: 4 KiB of index.
 const PENDING: usize = 512;
+
+/// Blocks after which a sync of the segment makes their entries durable too: 16 MiB.
+const NOTED: u64 = 256;
 
 /// What the system said, with the file that it was about.
 pub(super) fn disk_error(
@@ -50,6 +56,10 @@ pub(super) struct State {
     pub(super) sealed: bool,
     /// Entries of the files beside the segment that were cut, and could come back at a power cut, are not synced yet.
     pub(super) sync_check: bool,
+    /// The entries of so many blocks are durable, or will be with the sync that `sync_check` asks for.
+    pub(super) noted: u64,
+    /// CRC over the CRCs of the whole blocks behind them; `None`: not known.
+    pub(super) since: Option<Crc>,
     /// The files beside the segment go on beyond what was flushed, with entries that mean nothing any more.
     pub(super) cut_side: bool,
     /// Bytes that the summary on disk is about; `u64::MAX`: there is none.
@@ -115,6 +125,8 @@ impl Segment {
                 made: false,
                 sealed: false,
                 sync_check: false,
+                noted: 0,
+                since: Some(Crc::default()),
                 cut_side: true,
                 summarized: u64::MAX,
                 life: 0,
@@ -146,6 +158,8 @@ impl Segment {
             state.cut_side = false;
             state.block = BlockCrc::resume(segment.seed, summary.size, summary.tail_crc);
             state.own_from = u64::MAX;
+            state.noted = summary.size / BLOCK;
+            state.since = None;
             state.flushed = Flushed {
                 index: summary.index.0,
                 time: summary.time.0,
@@ -249,7 +263,48 @@ impl Segment {
         state
             .aborted
             .extend(done.marks.iter().filter_map(|m| m.aborted));
+        for block in &done.blocks {
+            state.since = match (state.since, block) {
+                (Some(mut crc), Some(block)) => {
+                    crc.update(&block.to_be_bytes());
+                    Some(crc)
+                }
+                _ => None,
+            };
+        }
         state.pending_checks.extend(done.blocks);
+    }
+
+    /// What is about to be synced: now and then the entries of its blocks are, too.
+    pub(super) fn note(&self) {
+        let mut state = self.state.lock();
+        let whole = state.facts.size / BLOCK;
+        if state.since.is_none() || whole >= state.noted + NOTED {
+            state.note_all();
+        }
+    }
+
+    /// What a mark says of the segment, whose bytes are synced as they are; their end has offset `synced`.
+    pub(super) fn end_check(&self, synced: Offset) -> EndCheck {
+        let state = self.state.lock();
+        let (Some(mut crc), Some(tail)) = (state.since, state.block.tail_crc()) else {
+            return EndCheck::default();
+        };
+        crc.update(&tail.to_be_bytes());
+        let numbers = (
+            u32::try_from(synced - self.base),
+            u32::try_from(state.noted),
+            u32::try_from(state.facts.size),
+        );
+        match numbers {
+            (Ok(records), Ok(blocks), Ok(size)) if state.facts.next == synced => EndCheck {
+                records,
+                blocks,
+                size,
+                crc: crc.value(),
+            },
+            _ => EndCheck::default(),
+        }
     }
 
     /// Whether enough is pending to be written beside the segment.
@@ -261,11 +316,14 @@ impl Segment {
     /// No batch is added from now on. Kafka closes a time index with the segment's largest timestamp.
     pub(super) fn seal(&self) {
         let mut state = self.state.lock();
-        if !std::mem::replace(&mut state.sealed, true)
-            && let Some(entry) = state.facts.mark_time(self.base)
-        {
+        if std::mem::replace(&mut state.sealed, true) {
+            return;
+        }
+        if let Some(entry) = state.facts.mark_time(self.base) {
             state.pending_time.push(entry);
         }
+        // Its entries have come to an end, and the marks are about the next segment.
+        state.sync_check = true;
     }
 
     /// The summary as things are, to be handed to [`Segment::flush_side`].
@@ -288,10 +346,10 @@ impl Segment {
         state.own_from = scan.own_from;
         state.knows_aborted &= !scan.markers;
         state.cut_side |= doubtful;
-        state.sync_check |= doubtful;
         state.pending_index.append(&mut scan.index);
         state.pending_time.append(&mut scan.time);
         state.pending_checks.append(&mut scan.blocks);
+        state.note_all();
     }
 
     /// Starts over with what a scan of the segment gave: `facts`, its index entries, its blocks (`None` where no CRC can be
@@ -308,7 +366,7 @@ impl Segment {
         state.verified.clear();
         state.summarized = u64::MAX;
         // An older life's entries may lie in the file beyond these.
-        state.sync_check = true;
+        state.note_all();
         state.flushed = Flushed::default();
         state.aborted.clear();
         state.knows_aborted = !scan.markers;
@@ -337,7 +395,7 @@ impl Segment {
         state.trust = Trust::Good;
         state.summarized = u64::MAX;
         state.cut_side = true;
-        state.sync_check = true;
+        state.note_all();
         state.own_from = state.own_from.min(scan.facts.size);
         state.flushed.index = 0;
         state.flushed.time = 0;
@@ -346,6 +404,15 @@ impl Segment {
         let pending = blocks.saturating_sub(state.flushed.checks) as usize;
         state.pending_checks.truncate(pending);
         state.flushed.checks = state.flushed.checks.min(blocks);
+    }
+}
+
+impl State {
+    /// The next sync makes the entries of all whole blocks durable.
+    fn note_all(&mut self) {
+        self.sync_check = true;
+        self.noted = self.facts.size / BLOCK;
+        self.since = Some(Crc::default());
     }
 }
 
@@ -377,6 +444,8 @@ pub(super) struct Rebuilt {
     pub(super) own_from: u64,
     /// Transactions end in the bytes that were scanned.
     pub(super) markers: bool,
+    /// What can't be batches of the log, and was passed over.
+    pub(super) bad: Vec<Hurt>,
 }
 
 /// Removes a file, and the open handle that the volume may keep of it.

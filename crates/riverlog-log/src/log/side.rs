@@ -206,6 +206,7 @@ impl Segment {
             limit: Offset(i64::MAX),
             reach: Offset(i64::MAX),
             gaps_until: Offset(0),
+            whole_until: Offset(0),
             epoch: LeaderEpoch(i32::MAX),
             crc: false,
             interval: REBUILD_INTERVAL,
@@ -247,6 +248,30 @@ impl Segment {
             let _ = file.write_at(&[&self.seed.encode_header(&summary)], 0);
         }
         Ok(())
+    }
+
+    /// Bytes of a file beside the segment, as many as there are.
+    pub(super) fn read_side_up_to(
+        &self,
+        volume: &Volume,
+        extension: &str,
+        at: u64,
+        len: usize,
+    ) -> Result<Vec<u8>, DiskError> {
+        let path = self.path(extension);
+        let file = match volume.file(&path, OpenMode::Read) {
+            Ok(file) => file,
+            Err(e) if e.source.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(e),
+        };
+        let there = file.len().map_err(disk_error("look at", &path))?;
+        let there = usize::try_from(there.saturating_sub(at)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; len.min(there)];
+        let n = file
+            .read_at(&mut bytes, at)
+            .map_err(disk_error("read", &path))?;
+        bytes.truncate(n);
+        Ok(bytes)
     }
 
     /// Bytes of a file beside the segment; `None` when it is missing or shorter.

@@ -106,7 +106,10 @@ impl Swap {
         }
         // Nothing depends on it: what is missing is made again.
         let summary = self.new.summary(self.epochs_crc, u32::MAX);
-        let _ = self.new.flush_side(volume, Some(summary));
+        // Made durable all the same: of what lies between gaps nothing else tells whether it is what was written.
+        if self.new.flush_side(volume, Some(summary)).is_ok() {
+            let _ = self.new.sync_check(volume);
+        }
         sync_folder(volume, &self.dir)
     }
 }

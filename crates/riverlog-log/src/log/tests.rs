@@ -10,6 +10,7 @@ mod later_lives;
 mod model;
 mod model_transactions;
 mod producers;
+mod proof;
 mod retention;
 mod stuck;
 mod support;

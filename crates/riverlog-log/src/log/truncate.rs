@@ -12,7 +12,7 @@ use super::read::{Reader, SegmentReader};
 use super::scan::{ScanRules, Step, from_start, scan};
 use super::segment::{Segment, disk_error};
 use super::verify::damage_between;
-use crate::volume::LogMark;
+use crate::volume::{EndCheck, LogMark};
 use crate::{DiskError, DiskFile};
 
 impl Log {
@@ -60,6 +60,7 @@ impl Log {
             end,
             segments_synced: known.segments_synced.min(end),
             last_epoch: self.epoch_at(end + -1),
+            check: EndCheck::default(),
             ..known
         };
         let before = before.unwrap_or_default();
@@ -213,6 +214,7 @@ impl Log {
         log.planned = log.active().facts();
         log.needs_cut = false;
         log.folder_unsynced = true;
+        log.check = EndCheck::default();
         log.tail.truncate(&volume, end);
         log.epochs.truncate(end);
         log.epochs_dirty = true;
@@ -274,7 +276,7 @@ fn cut_segment(
     let open = SegmentReader::open(reader, segment)?;
     let file = segment.file_to_write(&reader.volume)?;
     let block_start = cut_at / BLOCK * BLOCK;
-    let block = tail_block(&open, &file, block_start, cut_at)?;
+    let (block, damaged) = tail_block(&open, &file, block_start, cut_at)?;
     file.set_len(cut_at).map_err(disk_error("cut", &path))?;
     let (facts, start) = from_start(segment);
     let rules = ScanRules {
@@ -282,6 +284,7 @@ fn cut_segment(
         limit: end,
         reach: end,
         gaps_until: Offset(0),
+        whole_until: Offset(0),
         epoch: LeaderEpoch(i32::MAX),
         crc: false,
         interval,
@@ -295,21 +298,23 @@ fn cut_segment(
         ..scanned.facts
     };
     segment.cut(scanned, block, file);
+    // Nothing is added to a block that isn't what was written: what comes would be doubted with it.
+    segment.state().sealed = damaged;
     Ok(())
 }
 
-/// The CRC of the bytes that stay in the block which is cut: none, when some of them are damaged.
+/// The CRC of the bytes that stay in the block which is cut, and whether some of them are damaged: then it doesn't fit them.
 fn tail_block(
     open: &SegmentReader<'_>,
     file: &Arc<dyn DiskFile>,
     from: u64,
     to: u64,
-) -> Result<BlockCrc, DiskError> {
+) -> Result<(BlockCrc, bool), DiskError> {
     let seed = open.segment.seed;
     let mut block = BlockCrc::resume(seed, from, Some(seed.block(from / BLOCK).value()));
     let mut done = Vec::new();
     if from == to {
-        return Ok(block);
+        return Ok((block, false));
     }
     let damaged = damage_between(open, file, from, to)?
         .iter()
@@ -318,10 +323,13 @@ fn tail_block(
     let n = file
         .read_at(&mut bytes, from)
         .map_err(disk_error("read", &open.segment.path("log")))?;
-    if damaged || n < bytes.len() {
+    if n < bytes.len() {
         block.skip(to - from, &mut done);
-    } else {
-        block.update(&bytes, &mut done);
+        return Ok((block, true));
     }
-    Ok(block)
+    block.update(&bytes, &mut done);
+    if damaged {
+        block.spoil();
+    }
+    Ok((block, damaged))
 }

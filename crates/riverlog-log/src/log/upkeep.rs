@@ -13,6 +13,7 @@ use super::queue::Gate;
 use super::segment::{PendingSummary, Segment, disk_error, remove_file};
 use super::snapshot::encode_snapshot;
 use super::swap::Swap;
+use crate::volume::EndCheck;
 use crate::wal::Lsn;
 use crate::{DiskError, DiskFile, OpenMode, Volume};
 
@@ -53,6 +54,8 @@ pub(super) struct Sync {
     /// Everything before it is durable afterwards, and the log's entries of the write-ahead log before that place are
     /// not needed any more.
     to: Offset,
+    /// What the segment that ends there has then.
+    check: EndCheck,
     lsn: Option<Lsn>,
     epochs: Option<String>,
     /// Epochs that are only queued are not among them.
@@ -289,12 +292,14 @@ impl Log {
         for segment in segments.iter() {
             let (file, size, behind) = {
                 let state = segment.state();
-                let behind = state.made && state.summarized != state.facts.size;
+                let closed = state.sealed && state.sync_check;
+                let behind = state.made && (state.summarized != state.facts.size || closed);
                 (state.unsynced.clone(), state.facts.size, behind)
             };
             if file.is_none() && !behind {
                 continue;
             }
+            segment.note();
             let last = Arc::ptr_eq(segment, log.active());
             let known = if last {
                 producers.len() as u32
@@ -321,9 +326,17 @@ impl Log {
         let snapshot =
             (wanted && !log.snapshots.contains(&to)).then(|| (to, encode_snapshot(&producers)));
         let sync_folder = log.folder_unsynced || snapshot.is_some() || epochs.is_some();
+        let active = log.active();
+        let covered = parts.iter().any(|p| Arc::ptr_eq(&p.segment, active));
+        let check = match covered || !active.state().sync_check {
+            true => active.end_check(to),
+            // The entries of its blocks aren't durable yet.
+            false => EndCheck::default(),
+        };
         let sync = Sync {
             segments: parts,
             to,
+            check,
             lsn,
             epochs,
             more_epochs: queued,
@@ -426,6 +439,7 @@ impl Log {
             }
         }
         log.snapshots.extend(sync.snapshot.map(|(at, _)| at));
+        log.check = sync.check;
         self.segments_synced = self.segments_synced.max(sync.to);
         if self.opening {
             // Recovery finds all of this once more, with its cuts: from segments that were synced, and from the entries behind

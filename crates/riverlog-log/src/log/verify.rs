@@ -10,6 +10,7 @@ use riverlog_wire::Offset;
 use riverlog_wire::batch::BatchHeader;
 
 use super::check::BLOCK;
+use super::proof::{Hurt, SECTOR};
 use super::read::SegmentReader;
 use super::scan::Step;
 use super::segment::{BlockCheck, disk_error};
@@ -161,9 +162,10 @@ pub(super) fn damage_at(
 
 /// Goes through the batches that reach into some blocks, and tells which of them are damaged.
 ///
-/// When blocks differ from their entries, one damaged batch explains it. Two, or a block whose batches all look sound, look
+/// When blocks differ from their entries, one damaged batch may explain it. Two, or a block whose batches all look sound, look
 /// like bytes that were written to the wrong place: their edges cut batches, and what lies between the edges is as sound
-/// as it is wrong. Then all between the first and the last is damage.
+/// as it is wrong. Then all between the first and the last is damage. One edge may also fall between two batches, see
+/// [`reach_to_edges`].
 fn examine(
     reader: &SegmentReader<'_>,
     file: &Arc<dyn DiskFile>,
@@ -234,6 +236,10 @@ fn examine(
         Doubt::Unknown if damage.is_empty() => vouch(reader, file, blocks.start, block)?,
         Doubt::Unknown => {}
         Doubt::Differs | Doubt::Unreadable => {
+            let explained = match &damage[..] {
+                [one] if doubt == Doubt::Differs => is_explained(reader, file, &block, one),
+                _ => true,
+            };
             for number in blocks {
                 let range = number * BLOCK..(number + 1) * BLOCK;
                 let hit = |d: &Damage| d.at.start < range.end && d.at.end > range.start;
@@ -256,9 +262,65 @@ fn examine(
                 all.offsets.end = last.offsets.end;
                 damage = vec![all];
             }
+            if let [one] = &mut damage[..]
+                && !explained
+            {
+                reach_to_edges(reader, &block, one, &reached);
+            }
         }
     }
     Ok(damage)
+}
+
+/// Whether a damaged batch is all that is wrong with its block.
+fn is_explained(
+    reader: &SegmentReader<'_>,
+    file: &Arc<dyn DiskFile>,
+    blocks: &Range<u64>,
+    damage: &Damage,
+) -> bool {
+    let number = blocks.start / BLOCK;
+    let check = reader.segment.block_check(reader.volume, number);
+    let Ok(BlockCheck::Crc { len, crc }) = check else {
+        return false;
+    };
+    let mut bytes = vec![0; len as usize];
+    let read = file.read_at(&mut bytes, blocks.start);
+    if blocks.end > blocks.start + BLOCK || !read.is_ok_and(|n| n == bytes.len()) {
+        return false;
+    }
+    let hurt = Hurt {
+        at: damage.at.clone(),
+        base: damage.offsets.start,
+        epoch: Some(reader.epochs.epoch_at(damage.offsets.start)),
+    };
+    hurt.explains(reader.segment, number, bytes, crc)
+}
+
+/// Bytes of another place cut batches at their edges, but where a batch happens to begin or end at a sector's edge, or the
+/// segment does: what lies between such a place and the damage is not to be believed either.
+fn reach_to_edges(
+    reader: &SegmentReader<'_>,
+    blocks: &Range<u64>,
+    damage: &mut Damage,
+    reached: &[Damage],
+) {
+    let inside = |at: u64| (blocks.start..=blocks.end).contains(&at);
+    let edge = |at: u64| inside(at) && (at.is_multiple_of(SECTOR) || at == reader.size);
+    let before = reached.iter().filter(|b| b.at.end <= damage.at.start);
+    let first = before
+        .filter(|b| edge(b.at.start))
+        .min_by_key(|b| b.at.start);
+    let after = reached.iter().filter(|b| b.at.start >= damage.at.end);
+    let last = after.filter(|b| edge(b.at.end)).max_by_key(|b| b.at.end);
+    if let Some(first) = first {
+        damage.at.start = first.at.start;
+        damage.offsets.start = first.offsets.start;
+    }
+    if let Some(last) = last {
+        damage.at.end = last.at.end;
+        damage.offsets.end = last.offsets.end;
+    }
 }
 
 /// Why a batch is not of this log at its place.

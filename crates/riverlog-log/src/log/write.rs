@@ -31,8 +31,8 @@ pub struct Write {
     folder: Option<Arc<str>>,
     /// The file goes on beyond `facts`.
     cut: bool,
-    /// The segment before, when this is the first write after it, and the CRC of its epochs.
-    seal: Option<(Arc<Segment>, u32)>,
+    /// The segment before, when this is the first write after it.
+    seal: Option<Arc<Segment>>,
     buffers: Vec<Bytes>,
     batches: Vec<BatchInfo>,
 }
@@ -65,12 +65,11 @@ impl Write {
                 .create_dir_all(folder)
                 .map_err(disk_error("make", folder))?;
         }
-        if let Some((before, epochs_crc)) = &self.seal {
+        if let Some(before) = &self.seal {
             before.seal();
-            // Producers are unknown as of there; a log that is cut back to it looks for a snapshot.
-            let summary = before.summary(*epochs_crc, u32::MAX);
-            // What can't be written now stays pending, and is made again when the log is opened without it.
-            let _ = before.flush_side(volume, Some(summary));
+            // What can't be written now stays pending, and is made again when the log is opened without it. The summary waits for
+            // a sync: recovery believes only one about what is durable.
+            let _ = before.flush_side(volume, None);
         }
         let path = self.segment.path("log");
         let made = self.segment.state().made;
@@ -142,10 +141,7 @@ impl Log {
             .position(|s| Arc::ptr_eq(s, &segment))
             .unwrap_or(0);
         let before = at.checked_sub(1).and_then(|i| log.segments.get(i));
-        let seal = before.filter(|s| !s.state().sealed).map(|s| {
-            let crc = log.epochs.crc_between(s.base, s.facts().next);
-            (s.clone(), crc)
-        });
+        let seal = before.filter(|s| !s.state().sealed).cloned();
         let (facts, block) = {
             let state = segment.state();
             (state.facts, state.block)

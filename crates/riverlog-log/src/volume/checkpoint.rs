@@ -4,14 +4,16 @@ use bytes::{Buf, BufMut};
 use crc_fast::crc32_iscsi;
 use riverlog_wire::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 
-use super::{LogKey, LogMark};
+use super::{EndCheck, LogKey, LogMark};
 use crate::wal::{Lsn, Mark, WalPlace};
 
 const MAGIC: u32 = u32::from_be_bytes(*b"RLCP");
 const CLEAN_MAGIC: u32 = u32::from_be_bytes(*b"RLCL");
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const HEADER: usize = 64;
-const LOG: usize = 64;
+const LOG: usize = 80;
+/// What a log had in version 1.
+const LOG_OLD: usize = 64;
 const CRC: usize = 4;
 const CLEAN_BYTES: usize = 36;
 
@@ -25,6 +27,26 @@ pub(super) struct Head {
     pub(super) sequence: u64,
     pub(super) place: WalPlace,
     pub(super) released: Lsn,
+}
+
+impl EndCheck {
+    pub(crate) const BYTES: usize = 16;
+
+    pub(crate) fn encode(&self, out: &mut impl BufMut) {
+        out.put_u32(self.records);
+        out.put_u32(self.blocks);
+        out.put_u32(self.size);
+        out.put_u32(self.crc);
+    }
+    /// `bytes` has at least [`EndCheck::BYTES`].
+    pub(crate) fn decode(bytes: &mut impl Buf) -> EndCheck {
+        EndCheck {
+            records: bytes.get_u32(),
+            blocks: bytes.get_u32(),
+            size: bytes.get_u32(),
+            crc: bytes.get_u32(),
+        }
+    }
 }
 
 /// A whole checkpoint.
@@ -69,6 +91,7 @@ pub(super) fn encode(
         bytes.put_i64(mark.segments_synced.0);
         bytes.put_u64(mark.size_bytes);
         bytes.put_u64(covered.0);
+        mark.check.encode(&mut bytes);
     }
     let crc = crc32_iscsi(&bytes);
     bytes.put_u32(crc);
@@ -83,9 +106,11 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Checkpoint, &'static str> {
     }
     let (mut header, mut rest) = body.split_at(HEADER);
     header.advance(4);
-    if header.get_u16() != VERSION {
-        return Err("its version is not known");
-    }
+    let each = match header.get_u16() {
+        1 => LOG_OLD,
+        VERSION => LOG,
+        _ => return Err("its version is not known"),
+    };
     header.advance(2);
     let head = Head {
         volume: header.get_u128(),
@@ -102,11 +127,11 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Checkpoint, &'static str> {
         previous: header.get_u32(),
         ..head.place
     };
-    if rest.len() != (header.get_u32() as usize).saturating_mul(LOG) {
+    if rest.len() != (header.get_u32() as usize).saturating_mul(each) {
         return Err("it has another length than it says");
     }
-    let mut logs: Vec<(LogKey, Mark)> = Vec::with_capacity(rest.len() / LOG);
-    while rest.len() >= LOG {
+    let mut logs: Vec<(LogKey, Mark)> = Vec::with_capacity(rest.len() / each);
+    while rest.len() >= each {
         let mut topic = [0; 16];
         rest.copy_to_slice(&mut topic);
         let key = LogKey {
@@ -114,14 +139,18 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Checkpoint, &'static str> {
             partition: PartitionIndex(rest.get_i32()),
         };
         let last_epoch = LeaderEpoch(rest.get_i32());
-        let mark = LogMark {
+        let mut mark = LogMark {
             start: Offset(rest.get_i64()),
             end: Offset(rest.get_i64()),
             segments_synced: Offset(rest.get_i64()),
             size_bytes: rest.get_u64(),
             last_epoch,
+            check: EndCheck::default(),
         };
         let covered = Lsn(rest.get_u64());
+        if each > LOG_OLD {
+            mark.check = EndCheck::decode(&mut rest);
+        }
         if logs.last().is_some_and(|(before, _)| *before >= key) {
             return Err("its logs are out of order");
         }

@@ -555,6 +555,22 @@ pub(crate) struct LogMark {
     pub size_bytes: u64,
     /// Epoch of the last batch.
     pub last_epoch: riverlog_wire::LeaderEpoch,
+    /// What the last of the segments holds before `segments_synced`.
+    pub check: EndCheck,
+}
+
+/// What the segment that holds the end of a log's durable part had when it was synced. A batch's own CRC covers neither its
+/// base offset nor whose it is, and a power cut may take what lies beside the segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EndCheck {
+    /// Offsets from the base offset of the segment to `segments_synced`.
+    pub records: u32,
+    /// Blocks from the start of the segment on whose entries are durable in its check file.
+    pub blocks: u32,
+    /// Bytes of the segment up to `segments_synced`; 0: nothing is known.
+    pub size: u32,
+    /// CRC over the CRCs of the blocks behind those, and that of the unfinished one.
+    pub crc: u32,
 }
 
 /// What the logs of a volume ask of it.

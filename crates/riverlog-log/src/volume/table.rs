@@ -17,7 +17,8 @@ pub(super) struct LogState {
     /// Start of its first entry that isn't covered.
     pin: Option<Lsn>,
     /// Entries that end at or before it, and aren't covered, are in a file of their own.
-    kept: Option<Lsn>,
+    /// 0: there are none.
+    kept: Lsn,
     /// Opened in this process's life.
     pub(super) opened: bool,
     /// The checkpoint, or the write-ahead log, had a mark for it.
@@ -32,6 +33,7 @@ impl LogState {
             segments_synced: 0.into(),
             size_bytes: 0,
             last_epoch: riverlog_wire::LeaderEpoch(-1),
+            check: Default::default(),
         };
         let covered = found.map_or(covered, |found| found.covered);
         LogState {
@@ -39,7 +41,7 @@ impl LogState {
             covered,
             last: covered,
             pin: None,
-            kept: None,
+            kept: Lsn(0),
             opened: false,
             known: found.is_some(),
         }
@@ -181,7 +183,10 @@ impl Table {
         state.covered = state.covered.max(before);
         let covered = state.covered;
         // What is in a file of its own must not be done again on what comes later.
-        let mut released = state.kept.take_if(|kept| *kept <= covered).is_some();
+        let mut released = state.kept > Lsn(0) && state.kept <= covered;
+        if released {
+            state.kept = Lsn(0);
+        }
         if let Some(pin) = state.pin.filter(|pin| *pin < covered) {
             released = true;
             self.pins.remove(&(pin, Why::Entries, key));
@@ -215,7 +220,7 @@ impl Table {
             return false;
         };
         if state.covered < until {
-            state.kept = Some(until);
+            state.kept = until;
             state.last = state.last.max(until);
         }
         if let Some(pin) = state.pin.filter(|pin| *pin < until) {
@@ -236,7 +241,7 @@ impl Table {
     }
     /// Whether recovery needs the file in which entries of `key` are.
     pub(super) fn needs_kept(&self, key: LogKey) -> bool {
-        let kept = self.logs.get(&key).is_some_and(|s| s.kept.is_some());
+        let kept = self.logs.get(&key).is_some_and(|s| s.kept > Lsn(0));
         // The mark that covers them must be in two checkpoints.
         kept || self.marks.contains_key(&key)
     }
@@ -299,7 +304,7 @@ impl Table {
     }
     /// Whether segments of some log must be synced before the write-ahead log isn't needed.
     pub(super) fn any_entries(&self) -> bool {
-        let needed = |state: &LogState| state.pin.is_some() || state.kept.is_some();
+        let needed = |state: &LogState| state.pin.is_some() || state.kept > Lsn(0);
         self.logs.values().any(needed)
     }
     /// The logs that need entries before `before`, oldest first.

@@ -5,7 +5,7 @@ use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 use riverlog_wire::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 
 use super::{Lsn, WalEntry};
-use crate::volume::{LogKey, LogMark};
+use crate::volume::{EndCheck, LogKey, LogMark};
 
 /// Groups begin at multiples of it.
 pub(super) const BLOCK: u64 = 4096;
@@ -129,8 +129,9 @@ pub(crate) struct Mark {
     pub(crate) covered: Lsn,
 }
 
-/// Bytes of the rest of a mark, behind its entry's head.
-const MARK_REST: usize = 28;
+/// Bytes of the rest of a mark, behind its entry's head; and what it was before there were checks of the end.
+const MARK_REST: usize = MARK_REST_OLD + EndCheck::BYTES;
+const MARK_REST_OLD: usize = 28;
 
 impl Logged {
     pub(super) fn key(&self) -> LogKey {
@@ -149,6 +150,7 @@ impl Logged {
                 rest.put_u64(mark.size_bytes);
                 rest.put_i32(mark.last_epoch.0);
                 rest.put_u64(covered.0);
+                mark.check.encode(&mut rest);
                 rest.freeze()
             }
             Logged::Entry(_) | Logged::Deleted(_) => Bytes::new(),
@@ -209,18 +211,23 @@ impl Logged {
             2 if len == 0 => Some(Logged::Entry(WalEntry::Truncate { key, to: first })),
             3 if len == 0 => Some(Logged::Entry(WalEntry::StartOffset { key, to: first })),
             4 if len == 0 => Some(Logged::Deleted(key)),
-            5 if len == MARK_REST => {
+            5 if len == MARK_REST || len == MARK_REST_OLD => {
                 let segments_synced = Offset(rest.get_i64());
                 let size_bytes = rest.get_u64();
                 let last_epoch = LeaderEpoch(rest.get_i32());
+                let covered = Lsn(rest.get_u64());
+                let check = match len {
+                    MARK_REST => EndCheck::decode(&mut rest),
+                    _ => EndCheck::default(),
+                };
                 let mark = LogMark {
                     start: first,
                     end: second,
                     segments_synced,
                     size_bytes,
                     last_epoch,
+                    check,
                 };
-                let covered = Lsn(rest.get_u64());
                 Some(Logged::Mark(key, Mark { mark, covered }))
             }
             _ => None,

@@ -586,6 +586,7 @@ fn deletions_and_marks_void_what_came_before() {
             segments_synced: Offset(2),
             size_bytes: 20,
             last_epoch: 4.into(),
+            check: Default::default(),
         },
         covered,
     };

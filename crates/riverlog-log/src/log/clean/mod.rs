@@ -233,6 +233,11 @@ impl Log {
         let cut = self.cut.is_some();
         let until = rules.until.min(bound);
         let cleaned = self.cleaned(rules);
+        // Recovery compares it with what it was.
+        let checked = self.told.and_then(|(mark, _)| {
+            let records = i64::from(mark.check.records);
+            (mark.check.size > 0).then(|| mark.segments_synced + -records)
+        });
         let log = self.loaded_mut()?;
         if cut {
             // Recovery might do the cut again.
@@ -246,7 +251,8 @@ impl Log {
         // The last one is written to; so is one before it while records for it are queued.
         for (segment, next) in log.segments.iter().zip(log.segments.iter().skip(1)) {
             let facts = segment.facts();
-            let open = facts.next != next.base || facts.next > until;
+            let known = checked == Some(segment.base);
+            let open = known || facts.next != next.base || facts.next > until;
             let dirty = facts.next > cleaned;
             if open || (dirty && too_new(facts.max_timestamp)) {
                 break;

@@ -33,6 +33,7 @@ fn mark(start: i64, end: i64) -> LogMark {
         segments_synced: Offset(end),
         size_bytes: end as u64 * 10,
         last_epoch: LeaderEpoch(3),
+        check: Default::default(),
     }
 }
 
