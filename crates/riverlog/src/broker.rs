@@ -11,15 +11,25 @@ use riverlog_log::disk::{MemoryDisk, SystemDisk};
 use riverlog_node::{NodeSettings, PartitionRef};
 use riverlog_wire::ErrorCode;
 
-use crate::consumer::{Consumer, Subscription};
+use crate::consumer::Consumer;
 use crate::group::ConsumerGroup;
 use crate::publish::{Message, Publisher, RecordId};
+use crate::subscription::Subscription;
 use crate::topic::{Topic, TopicBuilder};
 use crate::transaction::TransactionalProducer;
 use crate::{Error, Result};
 
 /// An event log: topics, partitions, consumer groups. Cheap to clone; all clones are the same broker, which closes cleanly
 /// when the last one (consumers included) is dropped, or at [`Broker::close`].
+///
+/// ```
+/// # let broker = riverlog::Broker::in_memory();
+/// broker.create_topic("t", 1)?;
+/// let same = broker.clone();
+/// same.publish("t", None, b"hello")?;
+/// assert_eq!(broker.topics(), ["t"]);
+/// # Ok::<(), riverlog::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Broker {
     pub(crate) driver: Arc<Driver>,
@@ -49,21 +59,45 @@ pub struct BrokerBuilder {
 
 impl BrokerBuilder {
     /// How long a consumer may stay away from [`Consumer::poll`] before its partitions go to others. Default 45 s.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let broker = riverlog::Broker::builder().session_timeout(Duration::from_secs(5)).in_memory();
+    /// # drop(broker);
+    /// ```
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.settings.groups.consumer_session_timeout = timeout;
         self
     }
     /// How long committed offsets of a group without consumers are kept. Default 7 days.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let day = Duration::from_secs(24 * 3600);
+    /// let broker = riverlog::Broker::builder().offsets_retention(30 * day).in_memory();
+    /// # drop(broker);
+    /// ```
     pub fn offsets_retention(mut self, retention: Duration) -> Self {
         self.settings.groups.offsets_retention = retention;
         self
     }
     /// How often retention by age and size is looked at. Default 5 minutes. (Retention by count is exact at once.)
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let broker = riverlog::Broker::builder().retention_check(Duration::from_secs(1)).in_memory();
+    /// # drop(broker);
+    /// ```
     pub fn retention_check(mut self, interval: Duration) -> Self {
         self.settings.retention_check_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
         self
     }
     /// Any broker setting by Kafka's name, for instance `log.retention.ms`; it becomes the default of new topics.
+    ///
+    /// ```
+    /// let broker = riverlog::Broker::builder().config("log.retention.ms", "60000").in_memory();
+    /// # drop(broker);
+    /// ```
     pub fn config(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.configs.insert(key.into(), value.into());
         self
@@ -72,6 +106,16 @@ impl BrokerBuilder {
     ///
     /// - Errors: [`Error::Start`] when another process has it, when a newer release wrote it, when it is damaged beyond repair,
     ///   or when the disk says no.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("data");
+    /// let broker = riverlog::Broker::builder().config("log.retention.ms", "60000").open(&path)?;
+    /// // One process, and one broker in it, has the folder at a time.
+    /// assert!(riverlog::Broker::open(&path).is_err());
+    /// # drop(broker);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn open(self, path: impl AsRef<Path>) -> Result<Broker> {
         let disk = SystemDisk::open(path.as_ref()).map_err(|e| {
             Error::Start(riverlog_host::DriveError::Start(
@@ -87,6 +131,11 @@ impl BrokerBuilder {
         self.on(Arc::new(disk))
     }
     /// A broker in memory. Nothing is left of it when it is dropped.
+    ///
+    /// ```
+    /// let broker = riverlog::Broker::builder().in_memory();
+    /// assert!(broker.topics().is_empty());
+    /// ```
     pub fn in_memory(mut self) -> Broker {
         // Memory can't survive a power cut: waiting for a sync would promise nothing.
         self.settings
@@ -136,6 +185,11 @@ impl Broker {
         Broker::builder().open(path)
     }
     /// Options first.
+    ///
+    /// ```
+    /// let broker = riverlog::Broker::builder().config("num.partitions", "3").in_memory();
+    /// # drop(broker);
+    /// ```
     pub fn builder() -> BrokerBuilder {
         BrokerBuilder::default()
     }
@@ -143,6 +197,13 @@ impl Broker {
     ///
     /// - Errors: `TOPIC_ALREADY_EXISTS`, `INVALID_TOPIC_EXCEPTION` (names are 1–249 letters, digits, `.`, `_` and `-`),
     ///   `INVALID_PARTITIONS`, each as [`Error::Refused`].
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// broker.create_topic("orders", 3)?;
+    /// assert!(broker.create_topic("orders", 3).is_err());
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn create_topic(&self, name: &str, partitions: i32) -> Result<Topic> {
         self.topic_builder(name).partitions(partitions).create()
     }
@@ -159,11 +220,26 @@ impl Broker {
         TopicBuilder::new(self, name)
     }
     /// A topic that exists.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 2)?;
+    /// assert_eq!(broker.topic("t")?.partitions()?.len(), 2);
+    /// assert!(matches!(broker.topic("u"), Err(riverlog::Error::UnknownTopic(_))));
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn topic(&self, name: &str) -> Result<Topic> {
         let image = self.topic_image(name)?;
         Ok(Topic::new(self.clone(), image))
     }
     /// The names of all topics, in order; internal ones aside.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// assert_eq!(broker.topics(), ["t"]);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn topics(&self) -> Vec<String> {
         let image = self.driver.node.image();
         let mut names: Vec<_> = image
@@ -176,6 +252,14 @@ impl Broker {
         names
     }
     /// Deletes a topic with all its records, and the offsets that groups have committed for it.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// broker.delete_topic("t")?;
+    /// assert!(broker.topics().is_empty());
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn delete_topic(&self, name: &str) -> Result<()> {
         let topics = vec![TopicRef::Name(name.to_owned())];
         self.admin(AdminCommand::DeleteTopics { topics }, name)?;
@@ -183,6 +267,14 @@ impl Broker {
     }
     /// Gives a topic more partitions, `total` in all. Keys that hash to other partitions from now on lose their order relative to
     /// their older records.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 2)?;
+    /// broker.add_partitions("t", 5)?;
+    /// assert_eq!(broker.topic("t")?.partitions()?.len(), 5);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn add_partitions(&self, name: &str, total: i32) -> Result<()> {
         let topics = vec![(name.to_owned(), total, None)];
         self.admin(
@@ -266,6 +358,17 @@ impl Broker {
     }
     /// As [`Broker::transaction`], with another time after which an open transaction is aborted and its producer fenced; at most
     /// `transaction.max.timeout.ms`, 15 minutes.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// let mut producer = broker.transaction_with_timeout("billing-1", Duration::from_secs(10))?;
+    /// let mut transaction = producer.begin();
+    /// transaction.publish("t", None, b"x")?;
+    /// transaction.commit()?;
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn transaction_with_timeout(
         &self,
         id: &str,
@@ -293,14 +396,43 @@ impl Broker {
         self.subscribe_with(Subscription::new(&[topic], group, consumer_id))
     }
     /// Joins a consumer group with several topics, another start, or at-most-once delivery.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// use riverlog::{Start, Subscription};
+    /// let tail = Subscription::new(&["t"], "group", "consumer-1").start(Start::Latest);
+    /// let consumer = broker.subscribe_with(tail)?;
+    /// assert_eq!(consumer.assignment().len(), 1);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn subscribe_with(&self, subscription: Subscription) -> Result<Consumer> {
         Consumer::join(self.clone(), subscription)
     }
     /// A consumer group that has members or offsets.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// assert_eq!(broker.group("g")?.members().len(), 1);
+    /// assert!(broker.group("nobody").is_err());
+    /// # drop(consumer);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn group(&self, name: &str) -> Result<ConsumerGroup> {
         ConsumerGroup::look_up(self.clone(), name)
     }
     /// The names of all groups, in order.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// assert_eq!(broker.groups()?, ["g"]);
+    /// # drop(consumer);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn groups(&self) -> Result<Vec<String>> {
         let groups = self
             .driver
@@ -310,6 +442,15 @@ impl Broker {
     }
     /// Stops the broker: waits for what is under way, syncs, and closes the data folder. Afterwards every call on any clone answers
     /// [`Error::Closed`]. Dropping the last clone does the same.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// let same = broker.clone();
+    /// broker.close()?;
+    /// assert!(matches!(same.publish("t", None, b"x"), Err(riverlog::Error::Closed)));
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn close(&self) -> Result<()> {
         Ok(self.driver.close()?)
     }

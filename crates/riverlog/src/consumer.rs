@@ -17,6 +17,7 @@ use riverlog_node::{FetchAnswer, FetchCommand, FetchPartition, Isolation, Offset
 use riverlog_wire::batch::{Aborted, RecordView, Records, batches};
 use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
 
+use crate::subscription::{Delivery, Start, Subscription};
 use crate::{Broker, Error, Record, Result};
 
 /// How often a waiting consumer shows that it is there and learns of a new assignment.
@@ -27,72 +28,6 @@ const LEAVE: i32 = -1;
 const FETCH_BYTES: usize = 1 << 20;
 /// The largest expansion of one batch that is accepted.
 pub(crate) const BATCH_LIMIT: usize = 256 << 20;
-
-/// When a consumer's position is committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Delivery {
-    /// By [`Consumer::commit`], after the work is done: a record may come twice, none is left out.
-    #[default]
-    AtLeastOnce,
-    /// Before records are handed out: a record may be left out, none comes twice.
-    AtMostOnce,
-}
-
-/// Where a group starts in a partition for which it has no committed offset (or one that retention has passed).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Start {
-    /// At the first record that is still there.
-    #[default]
-    Earliest,
-    /// After the last record at the time of joining.
-    Latest,
-}
-
-/// How to join a group.
-///
-/// ```
-/// use riverlog::{Broker, Delivery, Start, Subscription};
-/// # let broker = Broker::in_memory();
-/// # broker.create_topic("a", 1)?; broker.create_topic("b", 1)?;
-/// let subscription = Subscription::new(&["a", "b"], "group", "consumer-1")
-///     .delivery(Delivery::AtMostOnce)
-///     .start(Start::Latest);
-/// let consumer = broker.subscribe_with(subscription)?;
-/// # drop(consumer);
-/// # Ok::<(), riverlog::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct Subscription {
-    topics: Vec<String>,
-    group: String,
-    consumer: String,
-    delivery: Delivery,
-    start: Start,
-}
-
-impl Subscription {
-    /// At-least-once from the earliest record.
-    pub fn new(topics: &[&str], group: &str, consumer_id: &str) -> Subscription {
-        Subscription {
-            topics: topics.iter().map(|t| (*t).to_owned()).collect(),
-            group: group.to_owned(),
-            consumer: consumer_id.to_owned(),
-            delivery: Delivery::default(),
-            start: Start::default(),
-        }
-    }
-    /// When positions are committed.
-    pub fn delivery(mut self, delivery: Delivery) -> Self {
-        self.delivery = delivery;
-        self
-    }
-    /// Where to start without a committed offset.
-    pub fn start(mut self, start: Start) -> Self {
-        self.start = start;
-        self
-    }
-}
 
 /// A partition that this consumer holds.
 type Key = (TopicId, i32);
@@ -119,6 +54,19 @@ struct Held {
 }
 
 /// A member of a consumer group. Leaves it when closed or dropped.
+///
+/// ```
+/// # let broker = riverlog::Broker::in_memory();
+/// # broker.create_topic("t", 1)?;
+/// # broker.publish("t", None, b"x")?;
+/// # use std::time::Duration;
+/// let mut consumer = broker.subscribe("t", "group", "consumer-1")?;
+/// for record in consumer.poll(100, Duration::from_secs(1))? {
+///     println!("{}:{} {:?}", record.partition, record.offset, record.value());
+/// }
+/// consumer.commit()?;
+/// # Ok::<(), riverlog::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Consumer {
     broker: Broker,
@@ -154,18 +102,50 @@ impl Consumer {
     }
 
     /// The group.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// assert_eq!(consumer.group(), "g");
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn group(&self) -> &str {
         &self.subscription.group
     }
     /// This consumer's id.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// assert_eq!(consumer.id(), "c");
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn id(&self) -> &str {
         &self.subscription.consumer
     }
     /// The epoch of this membership: commits of an older one are refused.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// assert!(consumer.generation() > 0);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn generation(&self) -> i32 {
         self.epoch
     }
     /// The partitions that it holds: topic and number, in order.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 2)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// assert_eq!(consumer.assignment(), [("t".into(), 0), ("t".into(), 1)]);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn assignment(&self) -> Vec<(Arc<str>, i32)> {
         let mut held: Vec<_> = self
             .held
@@ -176,6 +156,18 @@ impl Consumer {
         held
     }
     /// The next offset that [`Consumer::poll`] would hand out of a partition.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// # broker.publish("t", None, b"x")?;
+    /// # use std::time::Duration;
+    /// assert_eq!(consumer.position("t", 0)?, 0);
+    /// consumer.poll(10, Duration::from_secs(1))?;
+    /// assert_eq!(consumer.position("t", 0)?, 1);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn position(&self, topic: &str, partition: i32) -> Result<i64> {
         Ok(self.held(topic, partition)?.1.position.0)
     }
@@ -257,6 +249,18 @@ impl Consumer {
 
     /// Commits one partition: `offset` is the next record to read, one more than the last that is done. For a subscription of several
     /// topics see [`Consumer::commit_topic_at`].
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// # broker.publish("t", None, b"x")?;
+    /// # use std::time::Duration;
+    /// let last = consumer.poll(10, Duration::from_secs(1))?.pop().expect("a record");
+    /// consumer.commit_at(last.partition, last.offset + 1)?;
+    /// assert_eq!(broker.group("g")?.committed("t", 0)?, Some(1));
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn commit_at(&mut self, partition: i32, offset: i64) -> Result<()> {
         let topic = self
             .subscription
@@ -268,6 +272,17 @@ impl Consumer {
     }
 
     /// Commits one partition of one topic.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// # broker.publish("t", None, b"x")?;
+    /// # use std::time::Duration;
+    /// let last = consumer.poll(10, Duration::from_secs(1))?.pop().expect("a record");
+    /// consumer.commit_topic_at(&last.topic, last.partition, last.offset + 1)?;
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn commit_topic_at(&mut self, topic: &str, partition: i32, offset: i64) -> Result<()> {
         let (key, held) = self.held(topic, partition)?;
         let epoch = held.epoch;
@@ -275,6 +290,18 @@ impl Consumer {
     }
 
     /// The next poll goes on at `offset` in this partition.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// # broker.publish("t", None, b"x")?;
+    /// # use std::time::Duration;
+    /// # consumer.poll(10, Duration::from_secs(1))?;
+    /// consumer.seek("t", 0, 0)?;
+    /// assert_eq!(consumer.poll(10, Duration::from_secs(1))?[0].offset, 0);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn seek(&mut self, topic: &str, partition: i32, offset: i64) -> Result<()> {
         let (key, _) = self.held(topic, partition)?;
         if let Some(held) = self.held.get_mut(&key) {
@@ -287,6 +314,20 @@ impl Consumer {
 
     /// The next poll goes on at the first record at or after this time (ms since the epoch) in all partitions that it holds; at the
     /// end where there is none.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// # use riverlog::Message;
+    /// for at in [1_000, 2_000, 3_000] {
+    ///     broker.publish_message("t", &Message::new(None, b"x").timestamp(at))?;
+    /// }
+    /// consumer.seek_to_time(1_500)?;
+    /// assert_eq!(consumer.poll(10, Duration::from_secs(1))?[0].timestamp, 2_000);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn seek_to_time(&mut self, timestamp_ms: i64) -> Result<()> {
         for (topic, partition) in self.assignment() {
             let part = self.broker.topic(&topic)?.partition(partition)?;
@@ -300,6 +341,18 @@ impl Consumer {
     }
 
     /// The next poll goes on at the first record that is still there, in all partitions that it holds.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// # broker.publish("t", None, b"x")?;
+    /// # use std::time::Duration;
+    /// # consumer.poll(10, Duration::from_secs(1))?;
+    /// consumer.seek_to_beginning()?;
+    /// assert_eq!(consumer.poll(10, Duration::from_secs(1))?.len(), 1);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn seek_to_beginning(&mut self) -> Result<()> {
         for (topic, partition) in self.assignment() {
             let start = self
@@ -313,6 +366,15 @@ impl Consumer {
     }
 
     /// Leaves the group; its partitions go to the others at once. Dropping does the same.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// consumer.close()?;
+    /// assert!(broker.group("g").map_or(true, |g| g.members().is_empty()));
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn close(mut self) -> Result<()> {
         self.leave()
     }

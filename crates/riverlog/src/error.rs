@@ -6,9 +6,24 @@ use riverlog_host::{DriveError, NodeGone};
 use riverlog_wire::ErrorCode;
 
 /// `Result` with [`Error`].
+///
+/// ```
+/// fn count(broker: &riverlog::Broker) -> riverlog::Result<usize> {
+///     Ok(broker.groups()?.len())
+/// }
+/// # assert_eq!(count(&riverlog::Broker::in_memory())?, 0);
+/// # Ok::<(), riverlog::Error>(())
+/// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What can go wrong. Each message says what was found and what to do.
+///
+/// ```
+/// # let broker = riverlog::Broker::in_memory();
+/// let error = broker.publish("orders", None, b"x").unwrap_err();
+/// assert!(matches!(error, riverlog::Error::UnknownTopic(_)));
+/// assert_eq!(error.to_string(), "topic \"orders\" doesn't exist; create it first");
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -92,6 +107,17 @@ impl Error {
         }
     }
     /// Whether trying again later can help without changing anything.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # use riverlog::Full;
+    /// broker.topic_builder("jobs").max_records(1, Full::Error).create()?;
+    /// broker.publish("jobs", None, b"1")?;
+    /// # broker.subscribe("jobs", "g", "c")?.commit_at(0, 0)?;
+    /// // Somebody may make room.
+    /// assert!(broker.publish("jobs", None, b"2").is_err_and(|e| e.is_retriable()));
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn is_retriable(&self) -> bool {
         match self {
             Error::Full { .. } | Error::TimedOut(_) => true,

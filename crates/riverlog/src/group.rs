@@ -9,6 +9,16 @@ use riverlog_wire::ErrorCode;
 use crate::{Broker, Error, Result};
 
 /// A consumer group, as it was when it was looked up; [`Broker::group`] looks again.
+///
+/// ```
+/// # let broker = riverlog::Broker::in_memory();
+/// # broker.create_topic("t", 2)?;
+/// # let mut consumer = broker.subscribe("t", "g", "c")?;
+/// let group = broker.group("g")?;
+/// assert_eq!(group.members()[0].assignment.len(), 2);
+/// # drop(consumer);
+/// # Ok::<(), riverlog::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ConsumerGroup {
     broker: Broker,
@@ -16,6 +26,16 @@ pub struct ConsumerGroup {
 }
 
 /// A member of a group.
+///
+/// ```
+/// # let broker = riverlog::Broker::in_memory();
+/// # broker.create_topic("t", 1)?;
+/// # let mut consumer = broker.subscribe("t", "g", "c")?;
+/// let member = &broker.group("g")?.members()[0];
+/// assert_eq!((member.consumer.as_str(), member.assignment.len()), ("c", 1));
+/// # drop(consumer);
+/// # Ok::<(), riverlog::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Its consumer id.
@@ -25,6 +45,18 @@ pub struct Member {
 }
 
 /// How far a group is behind.
+///
+/// ```
+/// # let broker = riverlog::Broker::in_memory();
+/// # broker.create_topic("t", 1)?;
+/// # let mut consumer = broker.subscribe("t", "g", "c")?;
+/// # broker.publish("t", None, b"x")?;
+/// use riverlog::Lag;
+/// assert_eq!(broker.group("g")?.lag()?[0].lag, Lag::NoCommit);
+/// consumer.commit_at(0, 0)?;
+/// assert_eq!(broker.group("g")?.lag()?[0].lag, Lag::Records(1));
+/// # Ok::<(), riverlog::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lag {
     /// This many records are stored and not committed.
@@ -34,6 +66,18 @@ pub enum Lag {
 }
 
 /// One partition of a group.
+///
+/// ```
+/// # let broker = riverlog::Broker::in_memory();
+/// # broker.create_topic("t", 1)?;
+/// # let mut consumer = broker.subscribe("t", "g", "c")?;
+/// # broker.publish("t", None, b"x")?;
+/// consumer.commit_at(0, 0)?;
+/// let lag = &broker.group("g")?.lag()?[0];
+/// assert_eq!((lag.committed, lag.high_watermark), (Some(0), 1));
+/// assert!(lag.time_to_loss.is_some());
+/// # Ok::<(), riverlog::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionLag {
     /// Topic.
@@ -70,18 +114,56 @@ impl ConsumerGroup {
         }
     }
     /// Its name.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// assert_eq!(broker.group("g")?.name(), "g");
+    /// # drop(consumer);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn name(&self) -> &str {
         &self.description.group
     }
     /// "Empty", "Stable", "Reconciling", …
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// assert_eq!(broker.group("g")?.state(), "Stable");
+    /// # drop(consumer);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn state(&self) -> &'static str {
         self.description.state
     }
     /// Counts its assignments.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// let before = broker.group("g")?.generation();
+    /// let second = broker.subscribe("t", "g", "d")?;
+    /// assert!(broker.group("g")?.generation() > before);
+    /// # drop((consumer, second));
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn generation(&self) -> i32 {
         self.description.generation.0
     }
     /// Its members in order of id.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// assert_eq!(broker.group("g")?.members()[0].consumer, "c");
+    /// # drop(consumer);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn members(&self) -> Vec<Member> {
         let image = self.broker.driver.node.image();
         self.description
@@ -103,6 +185,17 @@ impl ConsumerGroup {
             .collect()
     }
     /// The committed offset of one partition.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// assert_eq!(broker.group("g")?.committed("t", 0)?, None);
+    /// # broker.publish("t", None, b"x")?;
+    /// consumer.commit_at(0, 1)?;
+    /// assert_eq!(broker.group("g")?.committed("t", 0)?, Some(1));
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn committed(&self, topic: &str, partition: i32) -> Result<Option<i64>> {
         Ok(self
             .offsets()?
@@ -215,6 +308,18 @@ impl ConsumerGroup {
         })
     }
     /// Deletes the group with its committed offsets; it must have no members.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// # broker.publish("t", None, b"x")?;
+    /// consumer.commit_at(0, 1)?;
+    /// consumer.close()?;
+    /// broker.group("g")?.delete()?;
+    /// assert!(broker.groups()?.is_empty());
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn delete(self) -> Result<()> {
         let group = self.description.group.clone();
         let answer = self.broker.driver.call(true, |node, now, reply| {

@@ -43,16 +43,18 @@ mod group;
 mod listen;
 mod publish;
 mod record;
+mod subscription;
 mod topic;
 mod transaction;
 
 pub use broker::{Broker, BrokerBuilder};
-pub use consumer::{Consumer, Delivery, Start, Subscription};
+pub use consumer::Consumer;
 pub use error::{Error, Result};
 pub use group::{ConsumerGroup, Lag, Member, PartitionLag};
 #[cfg(feature = "listen")]
 pub use listen::Listener;
 pub use publish::{Message, RecordId};
 pub use record::Record;
+pub use subscription::{Delivery, Start, Subscription};
 pub use topic::{Durability, Full, Partition, Topic, TopicBuilder};
 pub use transaction::{Transaction, TransactionalProducer};

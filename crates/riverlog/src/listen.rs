@@ -26,6 +26,13 @@ const CHUNK: usize = 64 << 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A port where Kafka clients are served, until it is closed or dropped. Holds the broker.
+///
+/// ```
+/// # let broker = riverlog::Broker::in_memory();
+/// let listener = broker.listen("127.0.0.1:0")?;
+/// println!("bootstrap.servers={}", listener.address());
+/// # Ok::<(), riverlog::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
@@ -102,10 +109,24 @@ impl Broker {
 
 impl Listener {
     /// Where it listens: what clients take as `bootstrap.servers`.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// assert_ne!(broker.listen("127.0.0.1:0")?.address().port(), 0);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn address(&self) -> SocketAddr {
         self.address
     }
     /// Ends all connections and closes the port; the broker stays. Dropping it does the same.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// let listener = broker.listen("127.0.0.1:0")?;
+    /// listener.close();
+    /// broker.create_topic("t", 1)?;
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn close(self) {}
 }
 

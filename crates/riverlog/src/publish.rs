@@ -21,6 +21,14 @@ use crate::{Error, Result};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where a record went.
+///
+/// ```
+/// # let broker = riverlog::Broker::in_memory();
+/// # broker.create_topic("t", 1)?;
+/// let id = broker.publish("t", None, b"x")?;
+/// assert_eq!((id.partition, id.offset), (0, 0));
+/// # Ok::<(), riverlog::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordId {
     /// Partition.
@@ -50,6 +58,11 @@ pub struct Message<'a> {
 
 impl<'a> Message<'a> {
     /// A key (or none) and a value.
+    ///
+    /// ```
+    /// let message = riverlog::Message::new(Some(b"customer-7"), b"two apples");
+    /// # let _ = message;
+    /// ```
     pub fn new(key: Option<&'a [u8]>, value: &'a [u8]) -> Message<'a> {
         Message {
             key,
@@ -58,6 +71,14 @@ impl<'a> Message<'a> {
         }
     }
     /// A key whose value is gone.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// let id = broker.publish_message("t", &riverlog::Message::tombstone(b"customer-7"))?;
+    /// assert_eq!(id.offset, 0);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn tombstone(key: &'a [u8]) -> Message<'a> {
         Message {
             key: Some(key),
@@ -65,16 +86,34 @@ impl<'a> Message<'a> {
         }
     }
     /// Adds a header; order and duplicates are kept, null and empty differ.
+    ///
+    /// ```
+    /// let message = riverlog::Message::new(None, b"v").header("trace", Some(b"7")).header("empty", None);
+    /// # let _ = message;
+    /// ```
     pub fn header(mut self, key: &'a str, value: Option<&'a [u8]>) -> Self {
         self.headers.push((key.as_bytes(), value));
         self
     }
     /// When it happened, in ms since the epoch. Default: now.
+    ///
+    /// ```
+    /// let message = riverlog::Message::new(None, b"v").timestamp(1_700_000_000_000);
+    /// # let _ = message;
+    /// ```
     pub fn timestamp(mut self, timestamp_ms: i64) -> Self {
         self.timestamp = Some(timestamp_ms);
         self
     }
     /// The partition, whatever the key.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 3)?;
+    /// let id = broker.publish_message("t", &riverlog::Message::new(None, b"v").partition(2))?;
+    /// assert_eq!(id.partition, 2);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn partition(mut self, partition: i32) -> Self {
         self.partition = Some(partition);
         self

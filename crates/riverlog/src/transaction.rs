@@ -17,6 +17,18 @@ const PAUSE: Duration = Duration::from_millis(2);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The one producer that a transactional id has. Made by [`Broker::transaction`]; a later one of the same id fences it.
+///
+/// ```
+/// # let broker = riverlog::Broker::in_memory();
+/// # broker.create_topic("t", 1)?;
+/// let mut producer = broker.transaction("billing-1")?;
+/// for order in [b"1", b"2"] {
+///     let mut transaction = producer.begin();
+///     transaction.publish("t", None, order)?;
+///     transaction.commit()?;
+/// }
+/// # Ok::<(), riverlog::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct TransactionalProducer {
     broker: Broker,
@@ -32,6 +44,16 @@ pub struct TransactionalProducer {
 
 /// An open transaction: nothing in it is seen by readers of committed records before [`Transaction::commit`]. Dropped without it,
 /// it is aborted.
+///
+/// ```
+/// # let broker = riverlog::Broker::in_memory();
+/// # broker.create_topic("t", 1)?;
+/// let mut producer = broker.transaction("billing-1")?;
+/// let mut transaction = producer.begin();
+/// transaction.publish("t", None, b"seen only when it is committed")?;
+/// transaction.commit()?;
+/// # Ok::<(), riverlog::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "a transaction that is dropped is aborted"]
 pub struct Transaction<'a> {
@@ -79,6 +101,14 @@ impl TransactionalProducer {
     }
 
     /// Begins a transaction. Nothing is stored for it before it is used.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// let mut producer = broker.transaction("billing-1")?;
+    /// producer.begin().commit()?;
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn begin(&mut self) -> Transaction<'_> {
         Transaction {
             producer: self,
@@ -141,11 +171,32 @@ impl TransactionalProducer {
 
 impl Transaction<'_> {
     /// Publishes a record as part of the transaction; returns when it is stored, which isn't yet committed.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// let mut producer = broker.transaction("billing-1")?;
+    /// let mut transaction = producer.begin();
+    /// assert_eq!(transaction.publish("t", None, b"x")?.offset, 0);
+    /// transaction.commit()?;
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn publish(&mut self, topic: &str, key: Option<&[u8]>, value: &[u8]) -> Result<RecordId> {
         self.publish_message(topic, &Message::new(key, value))
     }
 
     /// As [`Transaction::publish`], with headers, timestamp, partition, or a null value.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # use riverlog::Message;
+    /// let mut producer = broker.transaction("billing-1")?;
+    /// let mut transaction = producer.begin();
+    /// transaction.publish_message("t", &Message::new(None, b"x").header("trace", Some(b"7")))?;
+    /// transaction.commit()?;
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn publish_message(&mut self, topic: &str, message: &Message<'_>) -> Result<RecordId> {
         let producer = &mut *self.producer;
         producer.open = true;
@@ -164,6 +215,21 @@ impl Transaction<'_> {
     ///
     /// - Errors: [`Error::Fenced`] when the consumer's partitions have gone to another member; the transaction should be aborted
     ///   then, since that member reads the same records again.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// # broker.publish("t", None, b"x")?;
+    /// # use std::time::Duration;
+    /// let mut producer = broker.transaction("billing-1")?;
+    /// let mut transaction = producer.begin();
+    /// consumer.poll(10, Duration::from_secs(1))?;
+    /// transaction.commit_offsets(&mut consumer)?;
+    /// transaction.commit()?;
+    /// assert_eq!(broker.group("g")?.committed("t", 0)?, Some(1));
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn commit_offsets(&mut self, consumer: &mut Consumer) -> Result<()> {
         let producer = &mut *self.producer;
         let offsets = consumer.handed_out();
@@ -207,11 +273,34 @@ impl Transaction<'_> {
     ///
     /// - Errors: PRODUCER_FENCED (as [`Error::Refused`]) when a later producer of this id was made, or the transaction took longer than
     ///   its time-out: then nothing of it counts.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// let mut producer = broker.transaction("billing-1")?;
+    /// let mut transaction = producer.begin();
+    /// transaction.publish("t", None, b"x")?;
+    /// transaction.commit()?;
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn commit(mut self) -> Result<()> {
         self.finish(true)
     }
 
     /// Forgets all of it.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("t", 1)?;
+    /// # let mut consumer = broker.subscribe("t", "g", "c")?;
+    /// # use std::time::Duration;
+    /// let mut producer = broker.transaction("billing-1")?;
+    /// let mut transaction = producer.begin();
+    /// transaction.publish("t", None, b"never seen")?;
+    /// transaction.abort()?;
+    /// assert!(consumer.poll(10, Duration::from_millis(20))?.is_empty());
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
     pub fn abort(mut self) -> Result<()> {
         self.finish(false)
     }

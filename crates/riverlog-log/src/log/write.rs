@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use riverlog_wire::Offset;
+use smallvec::SmallVec;
 
 use super::Log;
 use super::check::BlockCrc;
@@ -33,8 +34,9 @@ pub struct Write {
     cut: bool,
     /// The segment before, when this is the first write after it.
     seal: Option<Arc<Segment>>,
-    buffers: Vec<Bytes>,
-    batches: Vec<BatchInfo>,
+    /// One batch is the common case, and needs no memory of its own.
+    buffers: SmallVec<[Bytes; 1]>,
+    batches: SmallVec<[BatchInfo; 1]>,
 }
 
 /// What a [`Write`] did.
@@ -71,21 +73,21 @@ impl Write {
             // a sync: recovery believes only one about what is durable.
             let _ = before.flush_side(volume, None);
         }
-        let path = self.segment.path("log");
+        let path = || self.segment.path("log");
         let made = self.segment.state().made;
         let file = if made {
             self.segment.file_to_write(volume)?
         } else {
             self.segment.clear_side(volume)?;
-            volume.file(&path, OpenMode::Create)?
+            volume.file(&path(), OpenMode::Create)?
         };
-        if self.cut || (!made && file.len().map_err(disk_error("look at", &path))? > 0) {
-            file.set_len(self.facts.size)
-                .map_err(disk_error("cut", &path))?;
+        let failed = |action| move |error| disk_error(action, &path())(error);
+        if self.cut || (!made && file.len().map_err(failed("look at"))? > 0) {
+            file.set_len(self.facts.size).map_err(failed("cut"))?;
         }
-        let buffers: Vec<&[u8]> = self.buffers.iter().map(|b| &b[..]).collect();
+        let buffers: SmallVec<[&[u8]; 4]> = self.buffers.iter().map(|b| &b[..]).collect();
         file.write_at(&buffers, self.facts.size)
-            .map_err(disk_error("write", &path))?;
+            .map_err(failed("write"))?;
         let (mut facts, mut block) = (self.facts, self.block);
         let mut blocks = Vec::new();
         for buffer in &self.buffers {
@@ -123,7 +125,7 @@ impl Log {
             return None;
         }
         let segment = log.queue.front()?.segment.clone();
-        let (mut buffers, mut batches, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut buffers, mut batches, mut bytes) = (SmallVec::new(), SmallVec::new(), 0);
         while let Some(next) = log.queue.front() {
             let fits = buffers.is_empty()
                 || (bytes + next.bytes.len() <= WRITE_BYTES && buffers.len() < WRITE_BUFFERS);
@@ -181,7 +183,7 @@ impl Log {
                 self.size_bytes += part.facts.size - before;
                 self.written = part.facts.next;
                 done.segment.written(part);
-                for item in std::mem::take(&mut log.in_flight) {
+                while let Some(item) = log.in_flight.pop_front() {
                     self.written_lsn = self.written_lsn.max(item.lsn);
                     log.tail
                         .push(&self.volume, item.base, item.next, item.bytes);

@@ -127,6 +127,43 @@ fn an_idempotency_key_is_forgotten_after_an_hour() {
 }
 
 #[test]
+fn a_hundred_thousand_producers_that_are_gone_take_nothing() {
+    const PRODUCERS: i64 = 100_000;
+    let settings = LogSettings {
+        producer_expiration_ms: 1_000,
+        retention_ms: None,
+        ..LogSettings::default()
+    };
+    let disk = CrashDisk::new(1);
+    let volume = crate::VolumeSettings {
+        wal_bytes: 64 << 20,
+        ..volume_settings()
+    };
+    let (volume, mut log) = open_with(Arc::new(disk.clone()), settings.clone(), volume);
+    for id in 0..PRODUCERS {
+        append(&mut log, from_producer(id, 0, 0, 1)).unwrap();
+        if id % 500 == 0 {
+            write(&mut log).unwrap();
+        }
+    }
+    write(&mut log).unwrap();
+    flush(&volume, &mut log);
+    log.expire_producers(1_001_001);
+    assert_eq!(log.producers().len(), 0);
+    put(&volume, &mut log, from_producer(PRODUCERS, 0, 0, 1));
+    sync(&mut log).unwrap();
+    flush(&volume, &mut log);
+    // Neither in what is kept beside the log, nor after a start.
+    let path = format!("{}/{:020}.snapshot", KEY.folder(), PRODUCERS + 1);
+    let snapshot = disk.open(&path, OpenMode::Read).unwrap();
+    assert!(snapshot.len().unwrap() < 100);
+    drop((volume, log));
+    let (_volume, log) = open(Arc::new(disk.kill()), settings);
+    assert_eq!(log.log_end_offset(), Offset(PRODUCERS + 1));
+    assert_eq!(log.producers().len(), 1);
+}
+
+#[test]
 fn a_producer_with_a_batch_in_flight_is_not_forgotten() {
     let settings = LogSettings {
         producer_expiration_ms: 1_000,
