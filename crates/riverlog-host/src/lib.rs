@@ -9,6 +9,7 @@ mod pending;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
@@ -176,7 +177,7 @@ pub struct Driver {
     signals: Arc<Signals>,
     clock: Clock,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
-    closed: Mutex<bool>,
+    closed: AtomicBool,
 }
 
 impl std::fmt::Debug for Driver {
@@ -235,7 +236,7 @@ impl Driver {
             signals,
             clock,
             threads: Mutex::default(),
-            closed: Mutex::default(),
+            closed: AtomicBool::new(false),
         });
         driver.spawn("riverlog-flush", flush_loop)?;
         for _ in 0..workers.max(1) {
@@ -272,11 +273,14 @@ impl Driver {
         let slot = Slot::new();
         let answer = Answer(Arc::clone(&slot));
         HELP.set(if helping { Help::Offered } else { Help::No });
-        f(
-            &self.node,
-            self.now(),
-            Reply::new(move |value| answer.put(value)),
-        );
+        match self.closed.load(Ordering::Acquire) {
+            true => drop(answer),
+            false => f(
+                &self.node,
+                self.now(),
+                Reply::new(move |value| answer.put(value)),
+            ),
+        }
         let wanted = HELP.replace(Help::No) == Help::Wanted;
         Pending {
             driver: self,
@@ -294,10 +298,10 @@ impl Driver {
         self.begin(helping, f).wait()
     }
 
-    /// Stops the threads and closes the data folder cleanly; the second call does nothing. Calls made afterwards are answered by
-    /// the node, which refuses them.
+    /// Stops the threads and closes the data folder cleanly; the second call does nothing. Calls made afterwards don't reach the
+    /// node: whoever waits for their answers is told that it is gone.
     pub fn close(&self) -> Result<(), DriveError> {
-        if std::mem::replace(&mut *self.closed.lock(), true) {
+        if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         self.signals.state.lock().stop = true;

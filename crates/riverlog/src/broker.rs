@@ -440,8 +440,8 @@ impl Broker {
             .map_err(Error::refused)?;
         Ok(groups.into_iter().map(|g| g.group).collect())
     }
-    /// Stops the broker: waits for what is under way, syncs, and closes the data folder. Afterwards every call on any clone answers
-    /// [`Error::Closed`]. Dropping the last clone does the same.
+    /// Stops the broker: waits for what is under way, syncs, and closes the data folder. Afterwards whatever is asked of any clone
+    /// is answered with [`Error::Closed`], but for what is only looked at: names, settings, offsets. Dropping the last clone does the same.
     ///
     /// ```
     /// # let broker = riverlog::Broker::in_memory();

@@ -81,12 +81,11 @@ pub(super) fn compare(
         }
         bad.retain(|hurt| hurt.at.start < region.end && hurt.at.end > region.start);
         let one = one_hurt(segment, file, check, &read, &bad);
-        let range = match (&one, bad.len()) {
+        let range = match &one {
             _ if read.crcs.is_empty() => 0..0,
-            (Some((number, _)), _) => *number..number + 1,
-            // One edge of what is of another place may fall between two batches.
-            (None, 0 | 1) => first_read..until + 1,
-            (None, _) => wrong_blocks(&bad, first_read, until),
+            Some((number, _)) => *number..number + 1,
+            // Whichever of them it is.
+            None => first_read..until + 1,
         };
         for number in range {
             let known = number
@@ -239,15 +238,6 @@ fn flipped_bit(difference: u32, len: u64) -> Option<u64> {
     None
 }
 
-/// Of `first..=last`: the blocks from the first damaged batch to the last; all, where all batches are sound.
-fn wrong_blocks(bad: &[Hurt], first: u64, last: u64) -> Range<u64> {
-    let bad = bad.iter().map(|hurt| &hurt.at);
-    let here = bad.filter(|b| b.end > first * BLOCK && b.start < (last + 1) * BLOCK);
-    let from = here.clone().map(|b| b.start / BLOCK).min();
-    let to = here.map(|b| (b.end - 1) / BLOCK).max();
-    from.unwrap_or(first).max(first)..to.unwrap_or(last).min(last) + 1
-}
-
 /// `crc` is that of the block which was unfinished at the end of what `check` is about. True: it still is.
 fn replace_unfinished(
     segment: &Segment,
@@ -364,25 +354,6 @@ mod tests {
             assert_eq!(read.solved(i, sum), Some(was[i]));
         }
         assert_eq!(Read { crcs: was.to_vec() }.solved(5, sum), None);
-    }
-
-    #[test]
-    fn damage_tells_which_blocks_are_wrong() {
-        let hurt = |from: u64, to: u64| Hurt {
-            at: from..to,
-            base: Offset(0),
-            epoch: None,
-        };
-        let block = |n: u64| n * BLOCK;
-        assert_eq!(wrong_blocks(&[], 3, 9), 3..10);
-        let inside = [hurt(block(5) + 1, block(6))];
-        assert_eq!(wrong_blocks(&inside, 3, 9), 5..6);
-        let across = [hurt(block(5) + 1, block(6) + 1)];
-        assert_eq!(wrong_blocks(&across, 3, 9), 5..7);
-        let two = [hurt(block(1), block(1) + 5), hurt(block(4), block(4) + 9)];
-        assert_eq!(wrong_blocks(&two, 3, 9), 4..5);
-        assert_eq!(wrong_blocks(&two, 0, 9), 1..5);
-        assert_eq!(wrong_blocks(&[hurt(block(20), block(21))], 3, 9), 3..10);
     }
 
     #[test]

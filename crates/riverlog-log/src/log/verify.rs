@@ -162,10 +162,9 @@ pub(super) fn damage_at(
 
 /// Goes through the batches that reach into some blocks, and tells which of them are damaged.
 ///
-/// When blocks differ from their entries, one damaged batch may explain it. Two, or a block whose batches all look sound, look
-/// like bytes that were written to the wrong place: their edges cut batches, and what lies between the edges is as sound
-/// as it is wrong. Then all between the first and the last is damage. One edge may also fall between two batches, see
-/// [`reach_to_edges`].
+/// When blocks differ from their entries, one damaged batch may explain it. Otherwise they look like bytes that were written to the
+/// wrong place: their edges cut batches, and what lies between the edges is as sound as it is wrong. Then all between the
+/// first and the last damaged batch is damage. Edges may also fall between two batches, see [`reach_to_edges`].
 fn examine(
     reader: &SegmentReader<'_>,
     file: &Arc<dyn DiskFile>,
@@ -237,8 +236,8 @@ fn examine(
         Doubt::Unknown => {}
         Doubt::Differs | Doubt::Unreadable => {
             let explained = match &damage[..] {
-                [one] if doubt == Doubt::Differs => is_explained(reader, file, &block, one),
-                _ => true,
+                [one] => is_explained(reader, file, &block, one),
+                _ => false,
             };
             for number in blocks {
                 let range = number * BLOCK..(number + 1) * BLOCK;
@@ -263,6 +262,7 @@ fn examine(
                 damage = vec![all];
             }
             if let [one] = &mut damage[..]
+                && doubt == Doubt::Differs
                 && !explained
             {
                 reach_to_edges(reader, &block, one, &reached);
