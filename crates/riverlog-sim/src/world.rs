@@ -334,6 +334,8 @@ impl World {
             self.core.disk = after;
             for topic in 0..self.core.swarm.topics.len() {
                 if !self.core.swarm.topics[topic].sync {
+                    // A copy from before would bring back what this takes, and what is written next has the same offsets.
+                    self.core.older.clear();
                     self.core.model.power_cut_of_page_cache(topic);
                     for client in &mut self.clients {
                         client.topic_lost(&mut self.core, topic);
