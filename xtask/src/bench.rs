@@ -57,6 +57,8 @@ enum What {
         settings: &'static [(&'static str, &'static str)],
         warm_up: u32,
     },
+    /// A broker of its own for each run: filled by the first program, killed, and started again for the second.
+    Restart(Target, Target),
 }
 
 /// What `cargo build --release` is told and which binary it makes. The program prints its measures as lines
@@ -82,6 +84,18 @@ const fn page_cache(args: &'static [&'static str]) -> What {
         target: bench(args),
         settings: &[],
         warm_up: 2,
+    }
+}
+
+/// Groups and transactions: the internal topics are as each broker has them by default, synced here and not by Kafka.
+const fn coordinated(args: &'static [&'static str], warm_up: u32) -> What {
+    What::Load {
+        target: bench(args),
+        settings: &[
+            ("offsets.topic.num.partitions", "50"),
+            ("log.cleaner.backoff.ms", "1000"),
+        ],
+        warm_up,
     }
 }
 
@@ -217,6 +231,46 @@ const BENCHES: &[Bench] = &[
         about: "F8: one record at a time, synced (Kafka: flush.messages=1)",
         what: synced(&["single", "--topic-config", "flush.messages=1"]),
     },
+    Bench {
+        name: "classic-group",
+        about: "F21: 10 members of a classic group, 100 partitions: a cold start, an 11th joins, one crashes (session 6 s, heartbeats each 0.5 s)",
+        what: coordinated(&["members"], 1),
+    },
+    Bench {
+        name: "commits-1000",
+        about: "1,000 groups commit an offset once a second, open loop",
+        what: coordinated(&["commits", "--groups", "1000"], 1),
+    },
+    Bench {
+        name: "commits-10000",
+        about: "10,000 groups commit an offset once a second, open loop",
+        what: coordinated(&["commits", "--groups", "10000"], 1),
+    },
+    Bench {
+        name: "groups-loaded",
+        about: "1,000 groups with 20 commits each: killed, started again, from the start until all have said what they committed",
+        what: What::Restart(bench(&["fill-groups"]), bench(&["load-groups"])),
+    },
+    Bench {
+        name: "transactions-1",
+        about: "one producer: transactions of a record in one partition, committed one after the other",
+        what: coordinated(&["transactions", "--partitions", "1"], 1),
+    },
+    Bench {
+        name: "transactions-10",
+        about: "the same in 10 partitions",
+        what: coordinated(&["transactions", "--partitions", "10"], 1),
+    },
+    Bench {
+        name: "transactions-100",
+        about: "the same in 100 partitions",
+        what: coordinated(&["transactions", "--partitions", "100"], 1),
+    },
+    Bench {
+        name: "compaction",
+        about: "a GiB of keyed records in a compacted partition: CPU of the broker a GiB to write and to compact it",
+        what: coordinated(&["compaction"], 0),
+    },
 ];
 
 /// A number with its unit.
@@ -281,6 +335,10 @@ fn measure(bench: &Bench, kinds: &[Kind], pairs: u32) -> Result<Vec<Vec<Measures
         What::Embedded(target) => {
             let binary = target.build()?;
             Box::new(move |_| Ok(target.run(&binary, None)?.0))
+        }
+        What::Restart(fill, then) => {
+            let binary = fill.build()?;
+            Box::new(move |kind| restart_once(kind, &scratch, fill, then, &binary))
         }
         What::Load {
             target,
@@ -359,6 +417,37 @@ fn start_once(kind: Kind, scratch: &Scratch) -> Result<Measures> {
     Ok(measures)
 }
 
+/// Fills a broker, kills it, starts it again and measures; the start counts.
+fn restart_once(
+    kind: Kind,
+    scratch: &Scratch,
+    fill: &Target,
+    then: &Target,
+    binary: &std::path::Path,
+) -> Result<Measures> {
+    let dir = scratch.path().join(kind.to_string());
+    if dir.exists() {
+        fs::remove_dir_all(&dir)?;
+    }
+    let mut spec = Spec::new(kind, dir)?;
+    spec.release = true;
+    let broker = spec.start(false)?;
+    fill.run(binary, Some(&broker))?;
+    broker.kill()?;
+    let broker = spec.start(false)?;
+    let (mut measures, _) = then.run(binary, Some(&broker))?;
+    put(
+        &mut measures,
+        "start to first answer",
+        broker.ready_after.as_secs_f64() * 1000.0,
+        "ms",
+    );
+    // All of it: a broker may load before anybody asks.
+    let cpu = proc::cpu_seconds(broker.pid())?;
+    put(&mut measures, "broker CPU", cpu, "s");
+    Ok(measures)
+}
+
 fn put(measures: &mut Measures, name: &str, value: f64, unit: &str) {
     measures.insert(
         name.to_owned(),
@@ -384,7 +473,9 @@ impl Target {
         let cpu = || broker.map_or(Ok(0.0), |b| proc::cpu_seconds(b.pid()));
         let before = cpu()?;
         let address = broker.map(Broker::bootstrap);
+        let pid = broker.map_or_else(String::new, |b| b.pid().to_string());
         let said = program(binary)
+            .env("BROKER_PID", &pid)
             .args(self.args)
             .args(address)
             .limit(300)

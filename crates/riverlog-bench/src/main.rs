@@ -1,9 +1,13 @@
 //! `riverlog-bench`: each subcommand measures one thing and prints lines `MEASURE name value unit`; `cargo xtask bench` runs
 //! them turn about and keeps the numbers.
 
+mod commits;
+mod compaction;
 mod embedded;
 mod floor;
 mod measure;
+mod members;
+mod transactions;
 mod wire;
 
 use clap::{Parser, Subcommand};
@@ -98,6 +102,66 @@ enum What {
         /// HOST:PORT.
         broker: String,
     },
+    /// Groups that commit an offset once a second each.
+    Commits {
+        /// Groups.
+        #[arg(long, default_value_t = 1_000)]
+        groups: usize,
+        /// Seconds.
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+        /// HOST:PORT.
+        broker: String,
+    },
+    /// Leaves groups with commits behind, for `load-groups`.
+    FillGroups {
+        /// Groups.
+        #[arg(long, default_value_t = 1_000)]
+        groups: usize,
+        /// HOST:PORT.
+        broker: String,
+    },
+    /// Asks for what these groups have committed, until all are known.
+    LoadGroups {
+        /// Groups.
+        #[arg(long, default_value_t = 1_000)]
+        groups: usize,
+        /// HOST:PORT.
+        broker: String,
+    },
+    /// A classic group: a cold start, one more member, one that crashes.
+    Members {
+        /// Members.
+        #[arg(long, default_value_t = 10)]
+        members: usize,
+        /// Partitions that they share.
+        #[arg(long, default_value_t = 100)]
+        partitions: usize,
+        /// Milliseconds between a member's heartbeats.
+        #[arg(long, default_value_t = 500)]
+        heartbeat_ms: u64,
+        /// HOST:PORT.
+        broker: String,
+    },
+    /// Transactions that write a record to each of some partitions and commit, one after the other.
+    Transactions {
+        /// Partitions.
+        #[arg(long, default_value_t = 1)]
+        partitions: i32,
+        /// Seconds.
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+        /// HOST:PORT.
+        broker: String,
+    },
+    /// CPU of the broker (BROKER_PID) to compact what was written.
+    Compaction {
+        /// MiB.
+        #[arg(long, default_value_t = 1024)]
+        mib: u64,
+        /// HOST:PORT.
+        broker: String,
+    },
 }
 
 fn main() -> Result<()> {
@@ -145,5 +209,29 @@ fn main() -> Result<()> {
             };
             wire::consume(&broker, &load, answer)
         }
+        What::Commits {
+            groups,
+            seconds,
+            broker,
+        } => commits::run(&broker, groups, seconds),
+        What::FillGroups { groups, broker } => commits::fill(&broker, groups),
+        What::LoadGroups { groups, broker } => commits::load(&broker, groups),
+        What::Members {
+            members,
+            partitions,
+            heartbeat_ms,
+            broker,
+        } => members::run(
+            &broker,
+            members,
+            partitions,
+            std::time::Duration::from_millis(heartbeat_ms),
+        ),
+        What::Transactions {
+            partitions,
+            seconds,
+            broker,
+        } => transactions::run(&broker, partitions, seconds),
+        What::Compaction { mib, broker } => compaction::run(&broker, mib),
     }
 }

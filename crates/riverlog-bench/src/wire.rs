@@ -36,24 +36,25 @@ pub(crate) struct Load {
     pub(crate) topic_config: Vec<String>,
 }
 
-struct Connection(TcpStream);
+/// A connection that waits for each answer, or reads answers in order.
+pub(crate) struct Connection(pub(crate) TcpStream);
 
 impl Connection {
-    fn open(broker: &str) -> Result<Connection> {
+    pub(crate) fn open(broker: &str) -> Result<Connection> {
         let stream = TcpStream::connect(broker)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         Ok(Connection(stream))
     }
     /// One response frame, without its length.
-    fn receive(&mut self) -> Result<Bytes> {
+    pub(crate) fn receive(&mut self) -> Result<Bytes> {
         let mut length = [0; 4];
         self.0.read_exact(&mut length)?;
         let mut frame = vec![0; u32::from_be_bytes(length) as usize];
         self.0.read_exact(&mut frame)?;
         Ok(frame.into())
     }
-    fn call<R: Request>(&mut self, version: i16, request: &R) -> Result<R::Response> {
+    pub(crate) fn call<R: Request>(&mut self, version: i16, request: &R) -> Result<R::Response> {
         let mut frame = Vec::new();
         encode_request(&mut frame, version, 1, Some("riverlog-bench"), request)?;
         self.0.write_all(&frame)?;
@@ -61,14 +62,18 @@ impl Connection {
     }
 }
 
-fn decode<R: Response>(key: ApiKey, version: i16, frame: &Bytes) -> Result<R> {
+pub(crate) fn decode<R: Response>(key: ApiKey, version: i16, frame: &Bytes) -> Result<R> {
     let mut reader = Reader::shared(frame);
     ResponseHeader::decode(&mut reader, key, version)?;
     Ok(R::decode(&mut reader, version)?)
 }
 
 /// A fresh topic; its name.
-fn topic(connection: &mut Connection, configs: &[String]) -> Result<String> {
+pub(crate) fn topic(
+    connection: &mut Connection,
+    partitions: i32,
+    configs: &[String],
+) -> Result<String> {
     let name = format!("bench-{}-{:?}", std::process::id(), Instant::now())
         .replace(|c: char| !c.is_alphanumeric(), "-");
     let config = |text: &String| {
@@ -83,7 +88,7 @@ fn topic(connection: &mut Connection, configs: &[String]) -> Result<String> {
     for configs in attempts {
         let topic = CreatableTopic {
             name: name.clone(),
-            num_partitions: PARTITIONS,
+            num_partitions: partitions,
             replication_factor: 1,
             configs,
             ..CreatableTopic::default()
@@ -129,7 +134,7 @@ fn batch(load: &Load) -> Result<(Bytes, u64)> {
     Ok((builder.build().into(), logical))
 }
 
-fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> i64 {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();
@@ -212,9 +217,17 @@ fn finish(
     Ok(())
 }
 
+/// Sends one batch to the first partition, and waits for its answer.
+pub(crate) fn produce_one(connection: &mut Connection, topic: &str, records: Bytes) -> Result<()> {
+    connection
+        .0
+        .write_all(&produce_frame(topic, 0, &records)?)?;
+    check_produced(&connection.receive()?)
+}
+
 pub(crate) fn produce(broker: &str, load: &Load) -> Result<()> {
     let mut connection = Connection::open(broker)?;
-    let topic = topic(&mut connection, &load.topic_config)?;
+    let topic = topic(&mut connection, PARTITIONS, &load.topic_config)?;
     let (requests, seconds, bytes) = fill(&mut connection, &topic, load)?;
     print(
         "MiB a second",
@@ -233,7 +246,7 @@ pub(crate) fn produce(broker: &str, load: &Load) -> Result<()> {
 
 pub(crate) fn single(broker: &str, records: u64, topic_config: &[String]) -> Result<()> {
     let mut connection = Connection::open(broker)?;
-    let topic = topic(&mut connection, topic_config)?;
+    let topic = topic(&mut connection, PARTITIONS, topic_config)?;
     let mut builder = BatchBuilder::new(Compression::None);
     builder.push(now_ms(), None, Some(&[7; 1_000]), &[]);
     let frame = produce_frame(&topic, 0, &builder.build().into())?;
@@ -250,7 +263,7 @@ pub(crate) fn single(broker: &str, records: u64, topic_config: &[String]) -> Res
 
 pub(crate) fn consume(broker: &str, load: &Load, answer: i32) -> Result<()> {
     let mut connection = Connection::open(broker)?;
-    let topic = topic(&mut connection, &load.topic_config)?;
+    let topic = topic(&mut connection, PARTITIONS, &load.topic_config)?;
     fill(&mut connection, &topic, load)?;
     let mut next = vec![0_i64; PARTITIONS as usize];
     let began = Instant::now();

@@ -115,6 +115,50 @@ mutants! {
     FollowerEpochUnchecked = "follower-epoch-unchecked",
     /// What a follower has written counts as synced.
     WrittenTakenForSynced = "written-taken-for-synced",
+    /// The end of a transaction that is asked for again is refused.
+    EndNotRepeatable = "end-not-repeatable",
+    /// The end of a transaction is answered before the decision is durable.
+    DecisionAnsweredEarly = "decision-answered-early",
+    /// A transaction is complete when one marker is missing.
+    LastMarkerForgotten = "last-marker-forgotten",
+    /// A coordinator that takes over doesn't go on with markers.
+    MarkersNotResumed = "markers-not-resumed",
+    /// A transaction that nobody ends stays open.
+    TimeOutForgotten = "time-out-forgotten",
+    /// A new instance of a transactional id gets the epoch of the old one.
+    InstanceNotFenced = "instance-not-fenced",
+    /// A producer with an old epoch may add partitions.
+    FencedMayAdd = "fenced-may-add",
+    /// A partition takes the first batch of a transaction without asking the coordinator.
+    CoordinatorNotAsked = "coordinator-not-asked",
+    /// A partition that is added takes the place of those before.
+    PartitionsReplaced = "partitions-replaced",
+    /// Offsets of a transaction count when it is aborted, too.
+    AbortedOffsetsCount = "aborted-offsets-count",
+    /// The end of a transaction of version 2 leaves the epoch as it is.
+    EpochNotBumped = "epoch-not-bumped",
+    /// Compaction removes the newest record of a key with the older ones.
+    NewestCleanedAway = "newest-cleaned-away",
+    /// A tombstone goes with what it deletes.
+    TombstoneGoneAtOnce = "tombstone-gone-at-once",
+    /// Segments are compacted however new they are.
+    CompactionLagIgnored = "compaction-lag-ignored",
+    /// A cleaned segment has no more batch that says where it ends.
+    SegmentEndNotKept = "segment-end-not-kept",
+    /// A cleaned segment takes its place before it is synced.
+    CleanedNotSynced = "cleaned-not-synced",
+    /// After a crash, segments stay beside the cleaned one that replaces them.
+    ReplacedSegmentsStay = "replaced-segments-stay",
+    /// A partition that is being compacted when the disk is full is never compacted again.
+    FullDiskSetsAside = "full-disk-sets-aside",
+    /// A member with a generation that is over may commit.
+    StaleGenerationAccepted = "stale-generation-accepted",
+    /// Everyone is given what the leader has dealt out to itself.
+    LeadersAssignment = "leaders-assignment",
+    /// A rebalance leaves the generation as it is.
+    GenerationKept = "generation-kept",
+    /// A member that is gone is never expired.
+    DeadMemberKept = "dead-member-kept",
 }
 
 #[cfg(feature = "planted")]

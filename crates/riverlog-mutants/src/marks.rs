@@ -81,6 +81,20 @@ marks! {
     DamageRefused,
     /// A damaged range was refused to a reader.
     DamageSkipped,
+    /// A cleaned segment took the place of others.
+    SegmentsCleaned,
+    /// A segment that nobody wrote to was closed so that it could be cleaned.
+    IdleSegmentClosed,
+    /// A deleted key has left nothing, not even its tombstone.
+    TombstoneGone,
+    /// A transaction ran out of time.
+    TransactionRanOut,
+    /// A transactional producer found itself fenced.
+    ProducerFenced,
+    /// An end of a transaction that had been decided was asked for again.
+    EndRepeated,
+    /// A member of a classic group found that it had been expired or replaced.
+    ClassicMemberExpired,
 }
 
 #[cfg(feature = "planted")]

@@ -301,6 +301,7 @@ impl Node {
         };
         self.count_bounded(Some(&topic.info.config.load()), None);
         self.cleaner.forget(id);
+        self.losses.forget(id);
         self.close_shards::<GroupShard>(Some(id), now);
         self.close_shards::<TransactionShard>(Some(id), now);
         for index in topic.broken() {

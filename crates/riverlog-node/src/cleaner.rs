@@ -16,6 +16,7 @@ use riverlog_log::{
     Clean, CleanDone, CleanError, CleanRules, CleanStep, Cleanable, Cleaned, CleanerOffsets,
     DiskError, LogKey, Volume,
 };
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{Offset, TopicId};
 
 use crate::jobs::Work;
@@ -535,7 +536,9 @@ impl Node {
             }
             Err(CleanError::Void) => return,
             // There is room later.
-            Err(CleanError::Disk(error)) if error.is_full() => {
+            Err(CleanError::Disk(error))
+                if error.is_full() && !active(Mutant::FullDiskSetsAside) =>
+            {
                 self.metrics.upkeep_failures.fetch_add(1, Ordering::Relaxed);
                 return;
             }
@@ -646,6 +649,8 @@ fn rules(
         now_ms: now.wall_ms,
         until,
         cleaned,
+        max_lag_ms: (config.max_compaction_lag_ms < i64::MAX)
+            .then(|| u64::try_from(config.max_compaction_lag_ms).unwrap_or(0)),
         min_lag_ms: u64::try_from(config.min_compaction_lag_ms).unwrap_or(0),
         delete_retention_ms: u64::try_from(config.delete_retention_ms).unwrap_or(0),
         map_bytes: settings.map_bytes / settings.threads.max(1),
@@ -656,7 +661,7 @@ fn rules(
 /// cleaned.
 fn again(config: &TopicConfig, found: &Cleanable, now: Now) -> Option<i64> {
     let oldest = found.oldest_dirty_ms?;
-    let overdue = (found.dirty_bytes > 0 && config.max_compaction_lag_ms < i64::MAX)
+    let overdue = (config.max_compaction_lag_ms < i64::MAX)
         .then(|| oldest.saturating_add(config.max_compaction_lag_ms));
     let old_enough = (config.min_compaction_lag_ms > 0).then(|| {
         now.wall_ms

@@ -190,7 +190,7 @@ pub struct PartitionDescription {
     pub log_end_offset: Offset,
     /// Everything before it is acknowledged.
     pub high_watermark: Offset,
-    /// Below it no transaction is open.
+    /// Below it no transaction is open; of a log that nobody has used since the start, the high watermark.
     pub last_stable_offset: Offset,
     /// Bytes of all segments.
     pub size_bytes: u64,

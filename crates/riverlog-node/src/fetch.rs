@@ -430,7 +430,7 @@ impl State {
         first: bool,
     ) -> Result<(FetchedPartition, Option<Read>), ErrorCode> {
         self.check_epoch(asked.current_leader_epoch)?;
-        self.know_transactions(isolation)?;
+        self.know_transactions()?;
         let high_watermark = self.high_watermark();
         let last_stable_offset = self.last_stable_offset();
         let until = match isolation {
@@ -490,13 +490,13 @@ impl State {
         Ok((fetched, Some(read)))
     }
 
-    /// Who reads committed records only must be told what is open, also of a log that was not used since the start.
-    pub(crate) fn know_transactions(&mut self, isolation: Isolation) -> Result<(), ErrorCode> {
+    /// Readers are told up to where everything is decided, also of a log that was not used since the start.
+    pub(crate) fn know_transactions(&mut self) -> Result<(), ErrorCode> {
         match &mut self.log {
-            Some(log) if isolation == Isolation::ReadCommitted => log
+            Some(log) => log
                 .know_transactions()
                 .map_err(|_| ErrorCode::KAFKA_STORAGE_ERROR),
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 

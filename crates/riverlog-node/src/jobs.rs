@@ -50,7 +50,8 @@ pub(crate) enum Work {
     Load(Box<dyn LoadJob>),
     Upkeep(Arc<Partition>, Upkeep),
     /// Retention and expiry, as of a time.
-    Look(Vec<Arc<Partition>>, Now),
+    /// Partitions to look after, and how long before a loss groups are told of.
+    Look(Vec<Arc<Partition>>, Now, Option<i64>),
     Checkpoint(Arc<Volume>),
     /// Upkeep of the write-ahead log.
     Volume(Arc<Volume>),
@@ -108,10 +109,12 @@ impl Job {
             Work::Replicate(read) => Done::Replicate(Box::new(read.run())),
             Work::Load(load) => Done::Load(load.run()),
             Work::Upkeep(partition, upkeep) => Done::Upkeep(partition, upkeep.run()),
-            Work::Look(partitions, now) => {
+            Work::Look(partitions, now, warning_ms) => {
                 let look = |partition: Arc<Partition>| {
                     let mut owed = Owed::default();
-                    partition.state.lock().look_after(now, &mut owed);
+                    let mut state = partition.state.lock();
+                    state.look_after(now, warning_ms, &mut owed);
+                    drop(state);
                     (partition, owed)
                 };
                 Done::Look(partitions.into_iter().map(look).collect())

@@ -19,6 +19,7 @@ mod flush;
 mod groups;
 pub mod harness;
 mod jobs;
+mod losses;
 mod markers;
 mod membership;
 mod metrics;

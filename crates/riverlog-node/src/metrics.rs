@@ -70,6 +70,7 @@ counters! {
     cleaner_io "cleaner_io_bytes_total" "Bytes that the cleaner has read and written"
     cleaner_removed_bytes "cleaner_removed_bytes_total" "Bytes that compaction has freed"
     cleaner_removed_records "cleaner_removed_records_total" "Records that compaction has removed"
+    groups_overtaken "groups_overtaken_total" "Times that retention deleted records of a partition that a group had not committed"
     flush_nanos "flush_seconds_total" "Time that group commits took"
 }
 
@@ -157,6 +158,17 @@ impl Node {
             "cleaner_passes_running",
             "Partitions that are being compacted",
             passes as f64,
+        );
+        let (near, overtaken) = self.losses.gauges();
+        gauge(
+            "groups_near_loss",
+            "Partitions of groups of which retention deletes uncommitted records within riverlog.loss.warning.ms",
+            near as f64,
+        );
+        gauge(
+            "groups_overtaken",
+            "Partitions of groups of which retention has deleted uncommitted records",
+            overtaken as f64,
         );
         gauge(
             "damaged_ranges",

@@ -26,6 +26,7 @@ use crate::controller::{AdminReply, Controller};
 use crate::fetch::ColdFetch;
 use crate::flush::GroupCommit;
 use crate::jobs::{Job, JobDone, Jobs};
+use crate::losses::Losses;
 use crate::membership::Membership;
 use crate::metrics::Counters;
 use crate::notice::{Damages, Notice};
@@ -130,6 +131,7 @@ pub struct Node {
     pub(crate) timers: Timers,
     pub(crate) upkeep: UpkeepQueue,
     pub(crate) cleaner: Cleaner,
+    pub(crate) losses: Losses,
     pub(crate) append_bytes: Budget,
     pub(crate) parked: Budget,
     pub(crate) cold_bytes: Budget,
@@ -201,6 +203,7 @@ impl Node {
             timers: Timers::default(),
             upkeep: UpkeepQueue::default(),
             cleaner,
+            losses: Losses::default(),
             cold_queue: Mutex::default(),
             metrics: Counters::default(),
             producer_expiration_ms: parts.producer_expiration_ms,

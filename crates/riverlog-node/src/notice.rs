@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverlog_core::groups::GroupShard;
@@ -81,6 +82,34 @@ pub enum Notice {
         /// Why.
         reason: String,
     },
+    /// Retention deletes records before long that a group hasn't committed.
+    GroupNearLoss {
+        /// The group.
+        group: String,
+        /// Topic's name.
+        topic: String,
+        /// Its partition.
+        partition: i32,
+        /// What the group has committed.
+        committed: Offset,
+        /// Where the log will begin then.
+        until: Offset,
+        /// Until then.
+        within: Duration,
+    },
+    /// Retention has deleted records that a group hadn't committed.
+    GroupOvertaken {
+        /// The group.
+        group: String,
+        /// Topic's name.
+        topic: String,
+        /// Its partition.
+        partition: i32,
+        /// What the group has committed.
+        committed: Offset,
+        /// Where the log begins now.
+        start: Offset,
+    },
     /// A metadata record of the cluster can't be read: this node applies none any more, and must be replaced by a release
     /// that can.
     MetadataUnreadable {
@@ -142,6 +171,29 @@ impl fmt::Display for Notice {
             } => write!(
                 f,
                 "{topic}-{partition} is not compacted any more, all others are: {reason}; repair it, then restart or change a setting of the topic"
+            ),
+            Notice::GroupNearLoss {
+                group,
+                topic,
+                partition,
+                committed,
+                until,
+                within,
+            } => write!(
+                f,
+                "group {group:?} is about to lose records of {topic}-{partition}: offsets {committed} to {until} go within {within:?} and are not committed; \
+                 raise retention.ms, or let the group read faster (`riverlog group explain` says what holds it)"
+            ),
+            Notice::GroupOvertaken {
+                group,
+                topic,
+                partition,
+                committed,
+                start,
+            } => write!(
+                f,
+                "group {group:?} has lost records of {topic}-{partition}: retention deleted offsets {committed} to {start} before they were committed; \
+                 its next reader goes on as its auto.offset.reset says"
             ),
             Notice::MetadataUnreadable { reason } => write!(
                 f,

@@ -92,10 +92,12 @@ impl State {
         current: LeaderEpoch,
     ) -> Result<Looked, ErrorCode> {
         self.check_epoch(current)?;
-        self.know_transactions(isolation)?;
         let until = match isolation {
             Isolation::ReadUncommitted => self.high_watermark(),
-            Isolation::ReadCommitted => self.last_stable_offset(),
+            Isolation::ReadCommitted => {
+                self.know_transactions()?;
+                self.last_stable_offset()
+            }
         };
         let log = self
             .log

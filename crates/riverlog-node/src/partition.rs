@@ -18,6 +18,7 @@ use crate::append::Ack;
 use crate::bounded::Bound;
 use crate::command::{AppendAnswer, AppendFailure, Isolation, PartitionDescription};
 use crate::fetch::{WaitList, Waiting};
+use crate::losses::Losing;
 use crate::tables::TopicInfo;
 
 /// Who else wants to know when the high watermark moves or appended records are lost.
@@ -124,6 +125,8 @@ pub(crate) struct UpkeepState {
     pub(crate) out: u8,
     /// A sync of the segments was asked for while other upkeep ran.
     pub(crate) sync_wanted: bool,
+    /// What the last look has found of what retention takes; only where groups are watched.
+    pub(crate) losing: Option<Losing>,
     /// In the queue of partitions to be looked after.
     pub(crate) looked_for: bool,
     /// In the list of those to look at after each group commit.

@@ -10,6 +10,7 @@ use riverlog_core::Now;
 use riverlog_core::groups::{GroupAnswer, GroupCommand};
 use riverlog_core::transactions::{TransactionAnswer, TransactionCommand, TransactionVersion};
 use riverlog_log::LogKey;
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::batch::BatchHeader;
 use riverlog_wire::{ErrorCode, Offset, ProducerEpoch, ProducerId};
 
@@ -219,6 +220,9 @@ impl Node {
         match self.open_transaction(&pending.partition, producer, pending.epoch) {
             Err(error) => Front::Refuse(error),
             Ok(open) if open.open => Front::Append(Rule::Plain),
+            Ok(open) if active(Mutant::CoordinatorNotAsked) => {
+                Front::Append(Rule::Begins(open.seen))
+            }
             Ok(open) => {
                 let Pending {
                     partition,

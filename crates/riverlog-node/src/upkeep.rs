@@ -14,6 +14,7 @@ use riverlog_log::{LogKey, UpkeepDone};
 use riverlog_wire::ProducerId;
 
 use crate::jobs::Work;
+use crate::losses::Losing;
 use crate::node::Node;
 use crate::partition::{Owed, Partition, State};
 use crate::timers::Timer;
@@ -83,6 +84,7 @@ impl Node {
             let later = expiry.split_off(&(now.wall_ms.saturating_add(1), MIN_KEY));
             partitions.extend(std::mem::replace(&mut *expiry, later).into_values());
         }
+        partitions.extend(self.losses.partitions());
         self.look_after(&partitions, now);
         if written {
             self.run_job(Work::Checkpoint(self.volume.clone()));
@@ -124,22 +126,28 @@ impl Node {
             let some = looks.queue.len().min(LOOKS);
             looks.queue.drain(..some).collect()
         };
-        self.run_job(Work::Look(some, now));
+        self.run_job(Work::Look(some, now, self.loss_warning_ms()));
     }
 
     /// Partitions were looked after.
     pub(crate) fn looked(&self, done: Vec<(Arc<Partition>, Owed)>, now: Now) {
         self.upkeep.looks.lock().out = false;
         self.next_looks(now);
+        let warning_ms = self.loss_warning_ms();
         for (partition, mut owed) in done {
+            let losing;
             {
                 let mut state = partition.state.lock();
                 state.upkeep.looked_for = false;
-                let next = state.next_look(self.producer_expiration_ms, now);
+                losing = state.upkeep.losing.take();
+                let next = state.next_look(self.producer_expiration_ms, warning_ms, now);
                 self.upkeep.schedule(&partition, &mut state, next);
                 state.unblock(now, &mut owed);
             }
             self.settle(&partition, owed, now);
+            if let Some(losing) = losing {
+                self.watch_losses(&partition, losing, now);
+            }
         }
     }
 
@@ -272,7 +280,8 @@ const MIN_KEY: LogKey = LogKey {
 };
 
 impl State {
-    pub(crate) fn look_after(&mut self, now: Now, owed: &mut Owed) {
+    /// `warning_ms`: how long before records go groups that need them are told of.
+    pub(crate) fn look_after(&mut self, now: Now, warning_ms: Option<i64>, owed: &mut Owed) {
         let high_watermark = self.high_watermark();
         let Some(log) = &mut self.log else { return };
         log.expire_producers(now.wall_ms);
@@ -284,6 +293,16 @@ impl State {
         let start = log.log_start_offset();
         let upkeep = log.retain(now.wall_ms, high_watermark);
         let moved = log.log_start_offset() > start;
+        if let Some(ahead) = warning_ms.map(|ms| log.warning_ms(ms)) {
+            let at = now.wall_ms.saturating_add(ahead);
+            // An error shows when the log is next used in earnest.
+            let until = log.start_at(at, high_watermark).ok();
+            self.upkeep.losing = until.map(|until| Losing {
+                start: log.log_start_offset(),
+                until,
+                within: Duration::from_millis(u64::try_from(ahead).unwrap_or(0)),
+            });
+        }
         if let Some(upkeep) = upkeep {
             self.hand_out(upkeep, owed);
         } else if !self.sync {
@@ -295,14 +314,25 @@ impl State {
         }
     }
 
-    fn next_look(&self, producer_expiration_ms: i64, now: Now) -> Option<i64> {
+    fn next_look(
+        &self,
+        producer_expiration_ms: i64,
+        warning_ms: Option<i64>,
+        now: Now,
+    ) -> Option<i64> {
         let log = self.log.as_ref()?;
         let producers = self
             .upkeep
             .producers
             .then(|| producer_expiration_ms.min(ProducerId::KEYED_FOR_MS))
             .map(|silent| now.wall_ms.saturating_add(silent));
-        log.next_retention_ms().into_iter().chain(producers).min()
+        let retention = log.next_retention_ms().map(|at| {
+            let ahead = warning_ms.map_or(0, |ms| log.warning_ms(ms));
+            let early = at.saturating_sub(ahead);
+            // Once for the warning, once for the deed.
+            if early > now.wall_ms { early } else { at }
+        });
+        retention.into_iter().chain(producers).min()
     }
 
     /// Makes the segments durable, now or after the upkeep that is out.

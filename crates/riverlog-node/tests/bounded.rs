@@ -5,48 +5,9 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use riverlog_core::groups::{CommittedOffset, GroupAnswer, GroupCommand, TopicPartition};
 use riverlog_core::metadata::{AdminCommand, ConfigChange, ConfigResource};
 use riverlog_log::disk::CrashDisk;
-use riverlog_node::harness::Harness;
-use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
-
-/// Commits an offset from outside a group's membership, as the admin client does; tries again while groups load.
-fn commit(host: &mut Harness, group: &str, topic: &str, offset: i64) {
-    for _ in 0..100 {
-        let command = GroupCommand::Commit {
-            group: group.to_owned(),
-            generation: Generation(-1),
-            member: String::new(),
-            instance: None,
-            offsets: vec![(
-                TopicPartition {
-                    topic: topic.to_owned(),
-                    id: TopicId::ZERO,
-                    partition: 0,
-                },
-                CommittedOffset {
-                    offset: Offset(offset),
-                    leader_epoch: LeaderEpoch(-1),
-                    metadata: String::new(),
-                    commit_timestamp: 0,
-                    expire_timestamp: None,
-                },
-            )],
-            version: 8,
-        };
-        let answer = host.get(|node, now, reply| node.group(command, now, reply));
-        let Some(GroupAnswer::Partitions(error, each)) = answer else {
-            panic!("a commit's answer")
-        };
-        if error == ErrorCode::NONE && each == [ErrorCode::NONE] {
-            return;
-        }
-        assert!(error.retriable() || each[0].retriable(), "{error} {each:?}");
-        host.advance(Duration::from_millis(100));
-    }
-    panic!("the commit never succeeded");
-}
+use riverlog_wire::{ErrorCode, Offset};
 
 #[test]
 fn when_full_is_error_a_batch_is_refused_until_readers_have_committed() {
@@ -62,8 +23,8 @@ fn when_full_is_error_a_batch_is_refused_until_readers_have_committed() {
     }
     let failure = produce(&mut host, &to, &["c"]).unwrap_err();
     assert_eq!(failure.error, ErrorCode::POLICY_VIOLATION);
-    commit(&mut host, "fast", "t", 4);
-    commit(&mut host, "slow", "t", 1);
+    commit_from_outside(&mut host, "fast", "t", 4);
+    commit_from_outside(&mut host, "slow", "t", 1);
     // One record is committed by all: one fits.
     produce(&mut host, &to, &["c"]).unwrap();
     assert_eq!(
@@ -86,10 +47,10 @@ fn when_full_is_block_an_append_waits_for_room_in_order() {
     let fourth = send(&host, &to, batch(&host, &["d"]), -1);
     host.advance(Duration::from_secs(1));
     assert!(!third.is_ready() && !fourth.is_ready());
-    commit(&mut host, "g", "t", 1);
+    commit_from_outside(&mut host, "g", "t", 1);
     assert_eq!(third.take().unwrap().unwrap().base_offset, Offset(2));
     assert!(!fourth.is_ready());
-    commit(&mut host, "g", "t", 3);
+    commit_from_outside(&mut host, "g", "t", 3);
     assert_eq!(fourth.take().unwrap().unwrap().base_offset, Offset(3));
 }
 
@@ -158,7 +119,7 @@ fn a_bound_in_bytes_holds_through_a_restart() {
     let mut host = open(&disk.kill());
     let to = partition(&host, "t", 0);
     assert!(produce(&mut host, &to, &[&value]).is_err());
-    commit(&mut host, "g", "t", 5);
+    commit_from_outside(&mut host, "g", "t", 5);
     let mut more = 0;
     while produce(&mut host, &to, &[&value]).is_ok() {
         more += 1;

@@ -347,3 +347,20 @@ fn deletion_and_another_policy_end_a_pass() {
     let mut host = open_with(&disk, settings());
     assert!(keys(&mut host, "u").len() >= 60);
 }
+
+#[test]
+fn what_is_written_after_a_look_is_cleaned_without_waiting_for_upkeep() {
+    let disk = CrashDisk::new(1);
+    let mut settings = with(&[("log.cleaner.backoff.ms", "1000")]);
+    settings.retention_check_ms = 3_600_000;
+    let mut host = open_with(&disk, settings);
+    create(&mut host, "t", 1, &[COMPACT]);
+    let to = partition(&host, "t", 0);
+    fill(&mut host, &to, 3);
+    // The cleaner has looked, and found nothing to do.
+    host.advance(Duration::from_secs(5));
+    fill(&mut host, &to, 100);
+    host.advance(Duration::from_secs(10));
+    let kept = keys(&mut host, "t");
+    assert!(kept.len() < 20, "{kept:?}");
+}

@@ -11,7 +11,7 @@ use riverlog_core::groups::{
     CommittedOffset, GroupAnswer, GroupCommand, Join, JoinAnswer, Sync, TopicPartition,
 };
 use riverlog_log::disk::{CrashDisk, FaultOn, Times};
-use riverlog_node::harness::Harness;
+use riverlog_node::harness::{Answer, Harness};
 use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
 
 fn at(topic: &str, partition: i32) -> TopicPartition {
@@ -430,5 +430,105 @@ fn groups_are_the_same_after_their_topic_was_compacted() {
             }
             assert_eq!(found, Ok(offset), "{name} {partition}");
         }
+    }
+}
+
+/// What a client says of the topics that it wants (ConsumerProtocolSubscription v0).
+fn subscription(topics: usize) -> Bytes {
+    let mut out = vec![0, 0];
+    out.extend((topics as i32).to_be_bytes());
+    for topic in 0..topics {
+        let name = format!("a-topic-of-a-large-group-{topic}");
+        out.extend((name.len() as i16).to_be_bytes());
+        out.extend(name.as_bytes());
+    }
+    out.extend((-1_i32).to_be_bytes());
+    Bytes::from(out)
+}
+
+#[test]
+fn sixty_members_on_three_thousand_topics_are_one_group_also_after_a_restart() {
+    const MEMBERS: usize = 60;
+    let disk = CrashDisk::new(1);
+    let mut host = open(&disk);
+    create(&mut host, "t", 1, &[]);
+    // The coordinator's topic is made, and loaded, on the way.
+    commit(&mut host, "other", at("t", 0), 1);
+    let metadata = subscription(3_000);
+    let mut joins = Vec::new();
+    for member in 0..MEMBERS {
+        let command = GroupCommand::Join(Join {
+            group: "large".to_owned(),
+            client_id: format!("client-{member}"),
+            client_host: "/127.0.0.1".to_owned(),
+            session_timeout: Duration::from_secs(45),
+            rebalance_timeout: Duration::from_secs(300),
+            protocol_type: "consumer".to_owned(),
+            protocols: vec![("range".to_owned(), metadata.clone())],
+            random: host.node().random(),
+            ..Join::default()
+        });
+        joins.push(host.ask(|node, now, reply| node.group(command, now, reply)));
+        host.run();
+    }
+    for _ in 0..30 {
+        if joins.iter().all(Answer::is_ready) {
+            break;
+        }
+        host.advance(Duration::from_secs(1));
+    }
+    let mut members = Vec::new();
+    let mut generation = Generation(0);
+    for join in joins {
+        let Some(GroupAnswer::Join(answer)) = join.take() else {
+            panic!("a join is answered")
+        };
+        assert_eq!(answer.error, ErrorCode::NONE);
+        generation = answer.generation;
+        if !answer.members.is_empty() {
+            assert_eq!(answer.members.len(), MEMBERS);
+        }
+        members.push((answer.member, answer.leader));
+    }
+    let leader = members[0].1.clone();
+    let assignments: Vec<(String, Bytes)> = members
+        .iter()
+        .map(|(member, _)| (member.clone(), metadata.clone()))
+        .collect();
+    let mut syncs = Vec::new();
+    for (member, _) in &members {
+        let sync = GroupCommand::Sync(Sync {
+            group: "large".to_owned(),
+            generation,
+            member: member.clone(),
+            assignments: match *member == leader {
+                true => assignments.clone(),
+                false => Vec::new(),
+            },
+            ..Sync::default()
+        });
+        syncs.push(host.ask(|node, now, reply| node.group(sync, now, reply)));
+    }
+    host.run();
+    for sync in syncs {
+        let Some(GroupAnswer::Sync {
+            error, assignment, ..
+        }) = sync.take()
+        else {
+            panic!("a sync is answered")
+        };
+        assert_eq!(error, ErrorCode::NONE);
+        assert!(assignment == metadata, "another assignment");
+    }
+    // Some eight megabytes are one record: they come back from it.
+    let mut host = open(&disk.crash(5));
+    for (member, _) in &members {
+        let beat = GroupCommand::Heartbeat {
+            group: "large".to_owned(),
+            generation,
+            member: member.clone(),
+            instance: None,
+        };
+        assert_eq!(code(&patiently(&mut host, &beat)), ErrorCode::NONE);
     }
 }

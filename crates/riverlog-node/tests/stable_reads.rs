@@ -164,6 +164,29 @@ fn readers_of_committed_records_stop_at_what_is_open_and_are_told_what_was_abort
 }
 
 #[test]
+fn whoever_reads_is_told_what_is_open_also_of_a_log_that_nobody_used_since_the_start() {
+    let disk = CrashDisk::new(1);
+    let mut host = open(&disk);
+    create(&mut host, "t", 1, &[]);
+    let to = partition(&host, "t", 0);
+    produce(&mut host, &to, &["a"]).unwrap();
+    send(&mut host, &to, 7, 0, 0).unwrap();
+    host.close().unwrap();
+    for from in [0, 2] {
+        let mut host = open(&disk);
+        let command = fetch_command(vec![ask_from("t", 0, from)], 0);
+        let answer = fetch(&mut host, command);
+        let part = &answer.partitions[0];
+        assert_eq!(
+            (part.high_watermark, part.last_stable_offset),
+            (Offset(2), Offset(1)),
+            "from {from}"
+        );
+        host.close().unwrap();
+    }
+}
+
+#[test]
 fn a_waiting_reader_is_woken_by_the_end_and_not_by_what_it_may_not_see() {
     let disk = CrashDisk::new(2);
     let mut host = open(&disk);

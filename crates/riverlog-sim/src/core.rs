@@ -16,9 +16,11 @@ use riverlog_node::harness::Seeded;
 use riverlog_node::{Host, Job, Node, PartitionRef};
 use riverlog_wire::Offset;
 
+use crate::classic::ClassicGroup;
 use crate::files;
 use crate::history::{History, place_of};
 use crate::host::SimHost;
+use crate::keyed::Keyed;
 use crate::model::{Model, Place, Violation};
 use crate::swarm::{Ending, Swarm};
 use crate::trace::Trace;
@@ -46,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) swarm: Swarm,
     pub(crate) model: Model,
     pub(crate) transactions: Transactions,
+    pub(crate) keyed: Keyed,
+    pub(crate) classic: ClassicGroup,
     pub(crate) trace: Trace,
     pub(crate) history: History,
     pub(crate) clock: Duration,
@@ -101,6 +105,8 @@ impl Core {
             random,
             model: Model::new(&swarm),
             transactions: Transactions::default(),
+            keyed: Keyed::new(),
+            classic: ClassicGroup::default(),
             trace: Trace::new(options.show),
             history: History::new(options.history, &swarm),
             clock: Duration::ZERO,
@@ -253,6 +259,9 @@ impl Core {
         let Some(node) = self.node.clone() else {
             return;
         };
+        for notice in self.host.take_notices() {
+            self.note(format_args!("the node says: {notice}"));
+        }
         if self.host.take_jobs() {
             for job in node.take_jobs() {
                 // Jobs begin a little later, in an order that the seed decides.

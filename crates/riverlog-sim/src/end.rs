@@ -1,26 +1,31 @@
 //! The end of a run: no more faults, and everyone must move; then all that was acknowledged is read; then the disk is damaged,
 //! and whatever is still shown must be right.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverlog_checker::What;
+use riverlog_core::groups::FetchedOffsets;
 use riverlog_core::metadata::TopicRef;
 use riverlog_log::disk::CrashDisk;
 use riverlog_log::{Disk, OpenMode};
 use riverlog_mutants::{Mark, sometimes};
-use riverlog_node::{FetchAnswer, FetchCommand, FetchedPartition, Isolation, Reply};
+use riverlog_node::{FetchAnswer, FetchCommand, FetchedPartition, Isolation, Reply, StableAnswer};
 use riverlog_wire::{ErrorCode, Offset};
 
-use crate::clients::{GROUP, records_of};
+use crate::clients::transactor::{offset_place, partition_of};
+use crate::clients::{GROUP, managed, records_of};
 use crate::files;
 use crate::history::{place_of, transactional};
 use crate::model::{Place, Violation};
 use crate::swarm::Ending;
 use crate::transactions::{self, committed_of};
 use crate::world::{Event, World, fetch_one};
+
+/// How long transactions may take to end once nobody begins one: the longest time-out, and then some.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 impl World {
     /// No more faults: within 60 s every producer sends and every consumer reaches the end.
@@ -135,21 +140,102 @@ impl World {
             }
             self.core.model.read_whole(place, start, &found)?;
         }
-        if self.core.swarm.transactors > 0 {
-            for partition in 0..transactions::PARTITIONS {
-                let found = self.read_committed(partition)?;
-                let values: Vec<String> = found.iter().map(|(_, v)| v.clone()).collect();
-                if self.core.history.is_on() {
-                    let (at, place) = (self.core.clock, transactional(partition));
-                    let records = found.into_iter().map(|(o, v)| (o.0, v)).collect();
-                    self.core
-                        .history
-                        .whole(at, place, Offset::ZERO, records, true);
-                }
-                self.core.transactions.read_whole(partition, &values)?;
-            }
+        if self.core.swarm.has_transactions() {
+            self.check_transactions()?;
         }
         Ok(())
+    }
+
+    fn check_transactions(&mut self) -> Result<(), Violation> {
+        self.wait_for_markers()?;
+        let mut all = BTreeSet::new();
+        for partition in 0..transactions::PARTITIONS {
+            let found = self.read_committed(partition)?;
+            let values: Vec<String> = found.iter().map(|(_, v)| v.clone()).collect();
+            if self.core.history.is_on() {
+                let (at, place) = (self.core.clock, transactional(partition));
+                let records = found.into_iter().map(|(o, v)| (o.0, v));
+                let records = records
+                    .filter(|(_, v)| !transactions::is_managed(v))
+                    .collect();
+                let start = Offset::ZERO;
+                self.core.history.whole(at, place, start, records, true);
+            }
+            self.core.transactions.read_whole(partition, &values)?;
+            all.extend(values);
+        }
+        let mut offsets = BTreeMap::new();
+        for number in managed::numbers(self.core.swarm.managed) {
+            let seen = self.committed_of(&managed::group_of(number))?;
+            let at_least = self.core.transactions.last_offset(number);
+            self.core.transactions.offset_seen(number, at_least, seen)?;
+            offsets.insert(number, seen);
+        }
+        self.core.transactions.all_or_nothing(&all, &offsets)
+    }
+
+    /// What was decided is written, and what nobody ends is aborted when its time is over.
+    fn wait_for_markers(&mut self) -> Result<(), Violation> {
+        let deadline = self.core.clock + PATIENCE;
+        loop {
+            let open = (0..transactions::PARTITIONS).find(|partition| {
+                let found = partition_of(&self.core, *partition).zip(self.core.node());
+                found.is_none_or(|(partition, (node, _))| {
+                    let seen = node.describe_partition(&partition);
+                    seen.last_stable_offset < seen.high_watermark
+                })
+            });
+            let groups = managed::numbers(self.core.swarm.managed);
+            let pending = groups
+                .map(managed::group_of)
+                .find(|group| !self.is_stable(group));
+            if open.is_none() && pending.is_none() {
+                return Ok(());
+            }
+            if self.core.clock > deadline {
+                return Err(Violation::new(
+                    "transactions that have ended hold nothing up",
+                    format!("partition {open:?}, group {pending:?} after {PATIENCE:?}"),
+                ));
+            }
+            self.step()?;
+        }
+    }
+
+    /// Whether no transaction may still change what a group has committed.
+    fn is_stable(&self, group: &str) -> bool {
+        let answer: Arc<Mutex<Option<StableAnswer>>> = Arc::default();
+        let out = Arc::clone(&answer);
+        if let Some((node, now)) = self.core.node() {
+            let reply = Reply::new(move |answer| *out.lock() = Some(answer));
+            node.committed_stable(group, Some(vec![offset_place()]), None, now, reply);
+        }
+        let answer = answer.lock().take();
+        matches!(answer, Some(Ok(each)) if each.iter().all(|(_, found)| found.is_ok()))
+    }
+
+    /// What a group of a producer has committed.
+    fn committed_of(&mut self, group: &str) -> Result<Option<i64>, Violation> {
+        let done: Arc<Mutex<Option<Result<FetchedOffsets, ErrorCode>>>> = Arc::default();
+        let out = Arc::clone(&done);
+        if let Some((node, now)) = self.core.node() {
+            let reply = Reply::new(move |answer| *out.lock() = Some(answer));
+            node.committed(group, Some(vec![offset_place()]), None, now, reply);
+        }
+        while done.lock().is_none() {
+            self.step()?;
+        }
+        let answer = done.lock().take();
+        match answer {
+            Some(Ok(found)) => {
+                let found = found.into_iter().next().and_then(|(_, found)| found);
+                Ok(found.map(|c| c.offset.0))
+            }
+            other => Err(Violation::new(
+                "what was committed is there",
+                format!("{group}: {other:?}"),
+            )),
+        }
     }
 
     /// All that a reader of committed records finds in a partition that transactors have written to.

@@ -2,18 +2,23 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use riverlog_node::Host;
+use parking_lot::Mutex;
+use riverlog_node::{Host, Notice};
 
 /// Remembers that the node has jobs or another deadline.
 #[derive(Debug, Default)]
 pub(crate) struct SimHost {
     jobs: AtomicBool,
     deadline: AtomicBool,
+    notices: Mutex<Vec<Notice>>,
 }
 
 impl SimHost {
     pub(crate) fn take_jobs(&self) -> bool {
         self.jobs.swap(false, Ordering::Relaxed)
+    }
+    pub(crate) fn take_notices(&self) -> Vec<Notice> {
+        std::mem::take(&mut *self.notices.lock())
     }
     pub(crate) fn take_deadline(&self) -> bool {
         self.deadline.swap(false, Ordering::Relaxed)
@@ -26,5 +31,8 @@ impl Host for SimHost {
     }
     fn deadline_changed(&self) {
         self.deadline.store(true, Ordering::Relaxed);
+    }
+    fn notice(&self, notice: Notice) {
+        self.notices.lock().push(notice);
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! The same seed gives the same run, to the bit: the trace hash says so.
 
+mod classic;
 mod clients;
 mod core;
 mod end;
@@ -14,6 +15,7 @@ mod faults;
 mod files;
 mod history;
 mod host;
+mod keyed;
 mod model;
 mod network;
 mod swarm;

@@ -17,6 +17,12 @@ pub(crate) struct Swarm {
     pub(crate) consumers: usize,
     /// Transactional producers; not drawn, so that seeds from before there were any play as they did.
     pub(crate) transactors: usize,
+    /// Transactional producers of the node's coordinator; four share two transactional ids.
+    pub(crate) managed: usize,
+    /// Whether a topic is compacted.
+    pub(crate) keyed: Option<Keyed>,
+    /// Members of a classic group.
+    pub(crate) classic: usize,
     pub(crate) operations: u64,
     pub(crate) settings: NodeSettings,
     /// Of 1,000 steps, how many are which fault.
@@ -81,6 +87,56 @@ pub(crate) struct TopicPlan {
     pub(crate) configs: Vec<(String, Option<String>)>,
 }
 
+/// A compacted topic.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keyed {
+    /// `cleanup.policy=compact,delete`, with a small `retention.bytes`.
+    pub(crate) deletes: bool,
+    /// `delete.retention.ms`.
+    pub(crate) tombstones_ms: u64,
+    /// `min.compaction.lag.ms`.
+    pub(crate) min_lag_ms: u64,
+    /// `max.compaction.lag.ms`.
+    pub(crate) max_lag_ms: Option<u64>,
+}
+
+impl Keyed {
+    fn draw(random: &mut Random) -> Keyed {
+        let mut keyed = Keyed {
+            deletes: random.chance(1, 4),
+            max_lag_ms: None,
+            tombstones_ms: one_of(random, &[500, 5_000, 60_000, 3_600_000]),
+            min_lag_ms: one_of(random, &[0, 0, 0, 86_400_000]),
+        };
+        if keyed.min_lag_ms == 0 {
+            keyed.max_lag_ms = one_of(random, &[None, Some(100), Some(5_000)]);
+        }
+        keyed
+    }
+
+    /// The topic's settings.
+    pub(crate) fn configs(&self) -> Vec<(String, Option<String>)> {
+        let policy = match self.deletes {
+            true => "compact,delete",
+            false => "compact",
+        };
+        let mut all = vec![
+            ("cleanup.policy", policy.to_owned()),
+            ("min.cleanable.dirty.ratio", "0.01".to_owned()),
+            ("delete.retention.ms", self.tombstones_ms.to_string()),
+            ("min.compaction.lag.ms", self.min_lag_ms.to_string()),
+        ];
+        if let Some(lag) = self.max_lag_ms {
+            all.push(("max.compaction.lag.ms", lag.to_string()));
+        }
+        if self.deletes {
+            all.push(("retention.bytes", "4000".to_owned()));
+        }
+        let owned = |(key, value): (&str, String)| (key.to_owned(), Some(value));
+        all.into_iter().map(owned).collect()
+    }
+}
+
 fn one_of<T: Clone>(random: &mut Random, choices: &[T]) -> T {
     choices[random.below(choices.len() as u64) as usize].clone()
 }
@@ -113,6 +169,9 @@ impl Swarm {
             producers: 1 + random.below(5) as usize,
             consumers: 1 + random.below(4) as usize,
             transactors: 0,
+            managed: 0,
+            keyed: None,
+            classic: 0,
             operations: 200 + random.below(1_200),
             settings,
             kill: one_of(random, &[0, 2, 10]),
@@ -173,6 +232,51 @@ impl Swarm {
             self.settings.groups.consumer_session_timeout = session;
         }
         self
+    }
+
+    /// Some seeds have producers of the node's own coordinator, a compacted topic, a classic group. From another source of
+    /// chance than the rest, so that what else a seed plays stays.
+    pub(crate) fn with_coordinators(mut self, seed: u64) -> Swarm {
+        let mut random = Random::new(seed ^ 0x6b65_7965_6421);
+        let (managed, keyed, classic) = match seed % 11 {
+            0 => (true, true, false),
+            4 => (true, false, true),
+            5 => (false, true, true),
+            7 => (true, true, true),
+            _ => (false, false, false),
+        };
+        if managed {
+            self.managed = one_of(&mut random, &[1, 2, 3, 4]);
+            self.settings.transactions_partitions = one_of(&mut random, &[1, 3]);
+        }
+        if keyed {
+            let keyed = Keyed::draw(&mut random);
+            let configs = &mut self.settings.configs;
+            configs.insert("log.segment.bytes".to_owned(), "1024".to_owned());
+            configs.insert(
+                "log.cleaner.backoff.ms".to_owned(),
+                one_of(&mut random, &["20", "500"]).to_owned(),
+            );
+            configs.insert(
+                "log.cleaner.dedupe.buffer.size".to_owned(),
+                one_of(&mut random, &["134217728", "120"]).to_owned(),
+            );
+            self.keyed = Some(keyed);
+        }
+        if classic {
+            self.classic = one_of(&mut random, &[2, 3, 5]);
+        }
+        self
+    }
+
+    /// Whether two instances share each transactional id.
+    pub(crate) fn is_paired(&self) -> bool {
+        self.managed == 4
+    }
+
+    /// Whether anyone writes to the topic of transactions.
+    pub(crate) fn has_transactions(&self) -> bool {
+        self.transactors + self.managed > 0
     }
 
     /// All partitions of all topics.

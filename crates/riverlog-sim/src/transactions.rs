@@ -13,6 +13,9 @@ pub(crate) const TOPIC: &str = "transactions";
 /// Its partitions.
 pub(crate) const PARTITIONS: i32 = 3;
 
+/// From this number on producers have the node's coordinator; those before are their own.
+pub(crate) const MANAGED: usize = 100;
+
 /// Producer and number of a transaction.
 pub(crate) type Txn = (usize, i64);
 
@@ -35,27 +38,47 @@ struct Known {
     values: Vec<(i32, String)>,
     /// It commits its own number for the group of its producer.
     offset: bool,
+    /// It may: it was asked for.
+    offset_asked: bool,
 }
 
 /// All transactions of a run.
 #[derive(Debug, Default)]
-pub(crate) struct Transactions(BTreeMap<Txn, Known>);
+pub(crate) struct Transactions {
+    all: BTreeMap<Txn, Known>,
+    /// By transactional id: counts the instances that were told that they are it.
+    owners: BTreeMap<usize, u64>,
+}
 
 impl Transactions {
+    /// An instance was told that it is the producer of this transactional id. Returns its term.
+    pub(crate) fn owns(&mut self, id: usize) -> u64 {
+        let term = self.owners.entry(id).or_insert(0);
+        *term += 1;
+        *term
+    }
+    /// Whether nobody was told so since.
+    pub(crate) fn is_owner(&self, id: usize, term: u64) -> bool {
+        self.owners.get(&id) == Some(&term)
+    }
     pub(crate) fn begin(&mut self, txn: Txn) {
-        self.0.entry(txn).or_default().fate = Some(Fate::Open);
+        self.all.entry(txn).or_default().fate = Some(Fate::Open);
     }
     /// A record was acknowledged.
     pub(crate) fn sent(&mut self, txn: Txn, partition: i32, value: String) {
-        self.0
+        self.all
             .entry(txn)
             .or_default()
             .values
             .push((partition, value));
     }
+    /// Its commit of an offset is on its way.
+    pub(crate) fn offset_asked(&mut self, txn: Txn) {
+        self.all.entry(txn).or_default().offset_asked = true;
+    }
     /// Its commit of an offset was acknowledged.
     pub(crate) fn offset_sent(&mut self, txn: Txn) {
-        self.0.entry(txn).or_default().offset = true;
+        self.all.entry(txn).or_default().offset = true;
     }
     pub(crate) fn decide(&mut self, txn: Txn, commit: bool) {
         let fate = if commit {
@@ -63,7 +86,7 @@ impl Transactions {
         } else {
             Fate::Aborting
         };
-        self.0.entry(txn).or_default().fate = Some(fate);
+        self.all.entry(txn).or_default().fate = Some(fate);
     }
     pub(crate) fn ended(&mut self, txn: Txn, commit: bool) {
         let fate = if commit {
@@ -71,11 +94,11 @@ impl Transactions {
         } else {
             Fate::Aborted
         };
-        self.0.entry(txn).or_default().fate = Some(fate);
+        self.all.entry(txn).or_default().fate = Some(fate);
     }
 
     fn fate(&self, txn: Txn) -> Option<Fate> {
-        self.0.get(&txn)?.fate
+        self.all.get(&txn)?.fate
     }
 
     /// A reader of committed records has seen a value.
@@ -92,7 +115,7 @@ impl Transactions {
 
     /// The last transaction of a producer that is known to have committed an offset.
     pub(crate) fn last_offset(&self, producer: usize) -> Option<i64> {
-        let known = self.0.range((producer, 0)..(producer + 1, 0)).rev();
+        let known = self.all.range((producer, 0)..(producer + 1, 0)).rev();
         let mut done = known.filter(|(_, k)| k.offset && k.fate == Some(Fate::Committed));
         done.next().map(|(txn, _)| txn.1)
     }
@@ -127,7 +150,7 @@ impl Transactions {
                 ));
             }
         }
-        for known in self.0.values() {
+        for known in self.all.values() {
             if known.fate != Some(Fate::Committed) {
                 continue;
             }
@@ -144,9 +167,46 @@ impl Transactions {
     }
 }
 
+impl Transactions {
+    /// Of a transaction that was told to commit, and never heard whether it did, all is there, or nothing; and its offset with
+    /// it. `found`: all that is read as committed; `offsets`: what the groups of managed producers have.
+    pub(crate) fn all_or_nothing(
+        &self,
+        found: &BTreeSet<String>,
+        offsets: &BTreeMap<usize, Option<i64>>,
+    ) -> Result<(), Violation> {
+        for (txn, known) in &self.all {
+            let there = known.values.iter().filter(|(_, v)| found.contains(v));
+            let there = there.count();
+            let split = there > 0 && there < known.values.len();
+            let committed = known.fate == Some(Fate::Committed) || there > 0;
+            let (mut behind, mut ahead) = (false, false);
+            let offset = offsets.get(&txn.0);
+            if let Some(offset) = offset {
+                behind = known.offset && committed && offset.is_none_or(|o| o < txn.1);
+                // Its offset counts, and what it wrote doesn't.
+                let alone = there == 0 && !known.values.is_empty();
+                ahead = *offset == Some(txn.1) && (!known.offset_asked || alone);
+            }
+            if split || behind || ahead {
+                return Err(Violation::new(
+                    "a transaction is there as a whole or not at all",
+                    format!("{txn:?}, {known:?}: {there} are there, the offset is {offset:?}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The value of a record.
 pub(crate) fn value_of(txn: Txn, count: u64) -> String {
     format!("{}/{}/{count}", txn.0, txn.1)
+}
+
+/// Whether it is of a producer with the node's coordinator, of which the history knows nothing.
+pub(crate) fn is_managed(value: &str) -> bool {
+    txn_of(value).is_some_and(|(producer, _)| producer >= MANAGED)
 }
 
 fn txn_of(value: &str) -> Option<Txn> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use riverlog_core::groups::{CommittedOffset, GroupAnswer, TopicPartition};
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, NewTopic, TopicRef};
+use riverlog_core::transactions::TransactionAnswer;
 use riverlog_log::disk::Random;
 use riverlog_node::{
     AppendAnswer, AppendFailure, FetchAnswer, FetchCommand, FetchPartition, Isolation, Job,
@@ -13,9 +14,11 @@ use riverlog_node::{
 };
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
 
+use crate::classic;
 use crate::clients::Client;
 pub(crate) use crate::core::Core;
 use crate::faults;
+use crate::keyed;
 use crate::model::Violation;
 use crate::network::Request;
 use crate::swarm::Swarm;
@@ -36,6 +39,7 @@ pub(crate) enum Outcome {
     Admin(Result<AdminAnswer, ErrorCode>),
     Marker(Result<(), ErrorCode>),
     Stable(StableAnswer),
+    Transaction(TransactionAnswer),
     /// The connection is gone, or the node: what was asked may or may not have happened.
     Lost,
 }
@@ -97,7 +101,8 @@ pub fn run(seed: u64, options: Options) -> Report {
     let mut random = Random::new(seed);
     let mut swarm = Swarm::draw(&mut random)
         .with_transactions(seed)
-        .with_more(seed);
+        .with_more(seed)
+        .with_coordinators(seed);
     let clients = Client::all(&swarm);
     if let Some(pace) = options.pace {
         swarm.think = Duration::from_secs(clients.len() as u64) / pace.max(1) as u32;
@@ -157,12 +162,31 @@ impl World {
                 ..NewTopic::default()
             })
             .collect();
-        if self.core.swarm.transactors > 0 {
+        if self.core.swarm.has_transactions() {
             topics.push(NewTopic {
                 name: transactions::TOPIC.to_owned(),
                 partitions: transactions::PARTITIONS,
                 replication_factor: 1,
                 id: TopicId(*b"of-transactions!"),
+                ..NewTopic::default()
+            });
+        }
+        if let Some(plan) = self.core.swarm.keyed {
+            topics.push(NewTopic {
+                name: keyed::TOPIC.to_owned(),
+                partitions: keyed::PARTITIONS,
+                replication_factor: 1,
+                configs: plan.configs(),
+                id: TopicId(*b"a-compacted-one!"),
+                ..NewTopic::default()
+            });
+        }
+        if self.core.swarm.classic > 0 {
+            topics.push(NewTopic {
+                name: classic::GROUP.to_owned(),
+                partitions: classic::PARTITIONS,
+                replication_factor: 1,
+                id: TopicId(*b"of-classic-group"),
                 ..NewTopic::default()
             });
         }

@@ -1,7 +1,7 @@
 //! The clients: how each program under `tests/compat/` is made ready to run.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::Result;
 use crate::peer::kafka;
@@ -63,6 +63,16 @@ pub(super) const ALL: &[Client] = &[
         name: "java",
         own_cases: false,
         prepare: java,
+    },
+    Client {
+        name: "streams",
+        own_cases: true,
+        prepare: || on_the_jvm("streams", "WordCount.java"),
+    },
+    Client {
+        name: "connect",
+        own_cases: true,
+        prepare: || on_the_jvm("connect", "FileConnect.java"),
     },
     Client {
         name: "raw-frames",
@@ -155,14 +165,25 @@ fn checks() -> Result<Vec<String>> {
 }
 
 fn java() -> Result<Vec<String>> {
-    let classes = format!("{}/*", kafka::jars()?.display());
+    Ok(jvm(&kafka::jars()?, &here("java/Cases.java")))
+}
+
+/// A program with the jars that the pom beside it names.
+fn on_the_jvm(folder: &str, file: &str) -> Result<Vec<String>> {
+    let jars = kafka::jars_of(&format!("compat-{folder}"), &here(folder).join("pom.xml"))?;
+    Ok(jvm(&jars, &here(folder).join(file)))
+}
+
+/// The program is told its own name, for those that start themselves once more.
+fn jvm(jars: &Path, file: &Path) -> Vec<String> {
     let logging = here("kafka/log4j2.properties");
-    Ok(vec![
+    vec![
         "java".into(),
         "-XX:TieredStopAtLevel=1".into(),
+        format!("-Dprogram={}", file.display()),
         format!("-Dlog4j2.configurationFile={}", logging.display()),
         "-cp".into(),
-        classes,
-        here("java/Cases.java").display().to_string(),
-    ])
+        format!("{}/*", jars.display()),
+        file.display().to_string(),
+    ]
 }

@@ -16,8 +16,13 @@ fn files() -> PathBuf {
 
 /// The folder with Kafka's jars (the version that `tests/compat/kafka/pom.xml` names), brought if needed.
 pub(crate) fn jars() -> Result<PathBuf> {
-    let pom = fs::read_to_string(files().join("pom.xml"))?;
-    let dir = place::cached("peer-kafka-jars", &pom, |dir| {
+    jars_of("peer-kafka-jars", &files().join("pom.xml"))
+}
+
+/// The folder with the jars that a pom names, in the cache under `name`, brought if needed.
+pub(crate) fn jars_of(name: &str, pom: &Path) -> Result<PathBuf> {
+    let pom = fs::read_to_string(pom)?;
+    let dir = place::cached(name, &pom, |dir| {
         tools::ensure(&[Tool::Java, Tool::Maven])?;
         // Maven's plug-in writes marks beside the pom: it works on a copy.
         fs::write(dir.join("pom.xml"), &pom)?;

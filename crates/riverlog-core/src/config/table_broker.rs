@@ -297,6 +297,8 @@ pub(super) const BROKER: &[Key] = keys! {
         "Names besides this machine's own that HTTP on loopback answers to.";
     "riverlog.http.request.max.bytes", Long(1_024, L), "16777216", fixed, used,
         "The largest body of an HTTP request, as sent and decompressed; of a stream, the largest line.";
+    "riverlog.loss.warning.ms", Long(-1, L), "3600000", live, used,
+        "How long before retention by age deletes what a group has not committed the log says so; -1: never. At most a quarter of retention.ms.";
     "riverlog.max.bytes", Long(-1, L), "-1", live, used,
         "Default of the topic key of that name.";
     "riverlog.max.records", Long(-1, L), "-1", live, used,

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::primitives::Reader;
 use riverlog_wire::{ErrorCode, Offset};
 
@@ -137,6 +138,9 @@ impl Member {
     /// When it is expired; `None` while it waits for us.
     fn expires(&self) -> Option<Duration> {
         let waits = self.join.is_some() || self.sync.is_some();
+        if active(Mutant::DeadMemberKept) && !self.new {
+            return None;
+        }
         (self.new || !waits).then_some(self.session_until)
     }
 }
@@ -311,7 +315,7 @@ impl Classic {
             return Err(ErrorCode::UNKNOWN_MEMBER_ID);
         }
         let known = self.check_member(member, instance)?;
-        if generation != self.generation {
+        if generation != self.generation && !active(Mutant::StaleGenerationAccepted) {
             return Err(ErrorCode::ILLEGAL_GENERATION);
         }
         match self.state {

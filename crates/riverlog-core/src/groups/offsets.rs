@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerId, TopicId};
 
 use super::records::{OffsetValue, Record};
@@ -124,7 +125,8 @@ impl Offsets {
             self.removed_at = self.removed_at.max(at);
             let before = self.get(&topic, partition);
             let later = before.is_some_and(|before| before.written_at > stored.written_at);
-            if !committed || later {
+            let counts = committed || active(Mutant::AbortedOffsetsCount);
+            if !counts || later {
                 continue;
             }
             if let Some(before) = before {

@@ -440,6 +440,19 @@ impl GroupShard {
         Some(group.describe(name))
     }
 
+    /// Groups that have committed less than `before` in a partition, with what they have.
+    pub fn behind(&self, topic: &str, partition: i32, before: Offset) -> Vec<(String, Offset)> {
+        let least = self.index.least(topic, partition);
+        if least.is_none_or(|least| least >= before) {
+            return Vec::new();
+        }
+        let committed = self.groups.iter().filter_map(|(name, group)| {
+            let offset = group.offsets.get(topic, partition)?.offset;
+            (offset < before).then(|| (name.to_string(), offset))
+        });
+        committed.collect()
+    }
+
     /// The least committed offset of a partition over all groups that have one there (for bounded partitions).
     pub fn least_committed(&self, topic: &str, partition: i32) -> Option<Offset> {
         self.index.least(topic, partition)

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::primitives::EncodeError;
 use riverlog_wire::{ErrorCode, Offset};
 
@@ -107,6 +108,7 @@ impl TransactionShard {
         for id in ids {
             if let Some(entry) = self.ids.get_mut(&id)
                 && entry.value.state.is_prepared()
+                && !active(Mutant::MarkersNotResumed)
             {
                 // Which markers are written isn't stored: writing one twice does no harm.
                 entry.write_at = Some(now.mono);
@@ -132,6 +134,9 @@ impl TransactionShard {
             return;
         };
         let (waiting, write_at) = match value.state.is_prepared() {
+            true if active(Mutant::MarkersNotResumed) && self.loading => {
+                (value.partitions.clone(), None)
+            }
             true => (value.partitions.clone(), Some(now.mono)),
             false => (BTreeSet::new(), None),
         };
@@ -237,6 +242,7 @@ impl TransactionShard {
                     entry.let_in(id, first, now, &mut out);
                 }
                 TransactionState::Ongoing => {
+                    sometimes(Mark::TransactionRanOut);
                     let aborted = entry.value.fenced(cluster, now.wall_ms);
                     out.record(id, Some(&aborted));
                 }
@@ -270,7 +276,8 @@ impl Entry {
     /// A decided transaction: its missing markers, or its end.
     fn go_on(&self, id: &Arc<str>, now: Now, out: &mut Out) {
         let value = &self.value;
-        if self.waiting.is_empty() {
+        let one_forgotten = active(Mutant::LastMarkerForgotten) && self.waiting.len() == 1;
+        if self.waiting.is_empty() || one_forgotten {
             return out.record(id, Some(&value.completed(now.wall_ms)));
         }
         out.soft.push(Soft(SoftChange::Writing(id.clone())));
@@ -318,6 +325,7 @@ impl Entry {
                 parked.into_iter().chain(self.write_at).min()
             }
             _ if !self.parked.is_empty() => Some(now.mono),
+            TransactionState::Ongoing if active(Mutant::TimeOutForgotten) => None,
             TransactionState::Ongoing => {
                 let timeout = i64::from(value.timeout_ms);
                 // A wall clock that was set back must not keep a transaction open for longer than its time-out.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{ProducerEpoch, ProducerId};
 
 use super::{Place, TransactionVersion};
@@ -184,6 +185,9 @@ impl TransactionValue {
             _ => now_ms,
         };
         let mut value = self.step(TransactionState::Ongoing, now_ms);
+        if active(Mutant::PartitionsReplaced) {
+            value.partitions.clear();
+        }
         value.partitions.extend(partitions);
         value.started_ms = began;
         value.version = version;
@@ -203,7 +207,7 @@ impl TransactionValue {
             false => TransactionState::PrepareAbort,
         };
         let mut value = self.step(state, now_ms);
-        if version.bumps_epoch() {
+        if version.bumps_epoch() && !active(Mutant::EpochNotBumped) {
             value.last_epoch = self.epoch;
             value.epoch = ProducerEpoch(self.epoch.0.saturating_add(1));
         }

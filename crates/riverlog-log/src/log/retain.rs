@@ -137,6 +137,30 @@ impl Log {
         }
     }
 
+    /// How long before [`Log::next_retention_ms`] a warning of `ahead_ms` comes: for a short retention a quarter of it.
+    pub fn warning_ms(&self, ahead_ms: i64) -> i64 {
+        let retention = self.settings.retention_ms.map(|ms| ms / 4);
+        let most = retention.and_then(|ms| i64::try_from(ms).ok());
+        ahead_ms.min(most.unwrap_or(i64::MAX)).max(0)
+    }
+
+    /// Where the log will begin at `at_ms`, when nothing is appended and retention by age and size has its way; not before
+    /// where it begins now. Does I/O when the log isn't in use.
+    pub fn start_at(&mut self, at_ms: i64, high_watermark: Offset) -> Result<Offset, DiskError> {
+        if !self.settings.delete || self.start == self.end {
+            return Ok(self.start);
+        }
+        let fresh = self.loaded.get().is_none();
+        let limit = high_watermark.min(self.written);
+        let (settings, start) = (self.settings.clone(), self.start);
+        let wanted = wanted_start(self.loaded_mut()?, &settings, at_ms, limit);
+        if fresh && self.is_quiet() {
+            // A log that was only looked at goes back to sleep.
+            self.loaded = Default::default();
+        }
+        Ok(wanted.max(start))
+    }
+
     /// Nothing is under way or unsaved, so that everything in memory can be had from the folder again.
     pub(super) fn is_quiet(&self) -> bool {
         let Some(log) = self.loaded.get() else {

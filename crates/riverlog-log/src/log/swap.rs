@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::Offset;
 
 use super::Log;
@@ -154,6 +155,7 @@ impl Log {
         segments.retain(|s| !swap.replaces(s));
         segments.insert(first, swap.new.clone());
         let after: u64 = segments.iter().map(|s| s.facts().size).sum();
+        sometimes(Mark::SegmentsCleaned);
         // What was cleaned away must not be read from memory either.
         log.tail.start_at(&volume, swap.new.facts().next);
         self.size_bytes = (self.size_bytes + after).saturating_sub(before);
@@ -191,7 +193,11 @@ pub(super) fn finish_swaps(
         sync_folder(volume, dir)?;
         let next = end_of(volume, &new)?;
         remove_beside(volume, &new)?;
-        for old in bases.iter().filter(|old| **old > base && **old < next) {
+        let replaced = |old: &&Offset| **old > base && **old < next;
+        for old in bases.iter().filter(replaced) {
+            if active(Mutant::ReplacedSegmentsStay) {
+                continue;
+            }
             let old = Segment::new(key, dir.clone(), *old);
             remove_file(volume, &old.path("log"))?;
             remove_beside(volume, &old)?;

@@ -9,7 +9,7 @@ use riverlog_core::Now;
 use riverlog_core::coordinator::Token;
 use riverlog_core::groups::{GroupShard, InTransaction, TopicPartition};
 use riverlog_log::Marker;
-use riverlog_mutants::Mutant;
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
 use riverlog_wire::{ErrorCode, Offset, Sequence};
@@ -21,6 +21,7 @@ use crate::command::{AppendFailure, CommittedAnswer, Reply};
 use crate::node::Node;
 use crate::notice::Notice;
 use crate::partition::{Owed, Partition};
+use crate::transactions::TRANSACTIONS_TOPIC;
 
 /// Decisions that time may bring at one moment; a shard that wants more gets them at the next tick.
 const ROUNDS: usize = 16;
@@ -148,7 +149,7 @@ impl<C: Coordinator> ShardState<C> {
     }
 
     fn hold(&mut self, at: Offset, held: Held<C>, out: &mut Outbox<C>) {
-        if at <= self.durable || riverlog_mutants::active(Mutant::CommitAnsweredEarly) {
+        if at <= self.durable || active(Mutant::CommitAnsweredEarly) {
             out.held.push(held);
         } else {
             self.next += 1;
@@ -329,7 +330,11 @@ impl Node {
         }
         for answer in decision.answers {
             if let Some(open) = state.open.remove(&answer.token) {
-                let at = answer.after.max(until);
+                let early = active(Mutant::DecisionAnsweredEarly) && C::TOPIC == TRANSACTIONS_TOPIC;
+                let at = match early {
+                    true => Offset::ZERO,
+                    false => answer.after.max(until),
+                };
                 state.hold(at, Held::Answer(open, answer.body), out);
             }
         }

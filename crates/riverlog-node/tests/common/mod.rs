@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use riverlog_core::groups::{CommittedOffset, GroupAnswer, GroupCommand, TopicPartition};
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, NewTopic, TopicRef};
 use riverlog_log::Disk;
 use riverlog_log::disk::CrashDisk;
@@ -19,7 +20,9 @@ use riverlog_node::{
 };
 use riverlog_wire::batch::{BatchBuilder, batches};
 use riverlog_wire::compression::Compression;
-use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence, TopicId};
+use riverlog_wire::{
+    ErrorCode, Generation, LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence, TopicId,
+};
 
 pub type Appended = Result<AppendAnswer, AppendFailure>;
 
@@ -201,4 +204,41 @@ pub fn read_all(host: &mut Harness, name: &str, index: i32) -> Vec<(i64, String)
         at = last + 1;
     }
     all
+}
+
+/// Commits an offset from outside a group's membership, as the admin client does; tries again while groups load.
+pub fn commit_from_outside(host: &mut Harness, group: &str, topic: &str, offset: i64) {
+    for _ in 0..100 {
+        let command = GroupCommand::Commit {
+            group: group.to_owned(),
+            generation: Generation(-1),
+            member: String::new(),
+            instance: None,
+            offsets: vec![(
+                TopicPartition {
+                    topic: topic.to_owned(),
+                    id: TopicId::ZERO,
+                    partition: 0,
+                },
+                CommittedOffset {
+                    offset: Offset(offset),
+                    leader_epoch: LeaderEpoch(-1),
+                    metadata: String::new(),
+                    commit_timestamp: 0,
+                    expire_timestamp: None,
+                },
+            )],
+            version: 8,
+        };
+        let answer = host.get(|node, now, reply| node.group(command, now, reply));
+        let Some(GroupAnswer::Partitions(error, each)) = answer else {
+            panic!("a commit's answer")
+        };
+        if error == ErrorCode::NONE && each == [ErrorCode::NONE] {
+            return;
+        }
+        assert!(error.retriable() || each[0].retriable(), "{error} {each:?}");
+        host.advance(Duration::from_millis(100));
+    }
+    panic!("the commit never succeeded");
 }

@@ -1,10 +1,14 @@
 //! What clients do: one file a kind. Each has one operation under way at a time, and remembers what it was told.
 
+mod classic;
 mod consumer;
+mod keeper;
 mod maker;
+pub(crate) mod managed;
 mod producer;
 mod reader;
-mod transactor;
+mod scanner;
+pub(crate) mod transactor;
 mod trimmer;
 mod tuner;
 
@@ -31,6 +35,10 @@ pub(crate) enum Client {
     Transactor(Box<transactor::Transactor>),
     Reader(reader::Reader),
     Tuner(tuner::Tuner),
+    Managed(Box<managed::Managed>),
+    Keeper(keeper::Keeper),
+    Scanner(scanner::Scanner),
+    Classic(classic::Classic),
 }
 
 impl Client {
@@ -53,7 +61,11 @@ impl Client {
                 number,
             ))));
         }
-        if swarm.transactors > 0 {
+        for at in 0..swarm.managed {
+            let managed = managed::Managed::new(at, swarm.is_paired());
+            all.push(Client::Managed(Box::new(managed)));
+        }
+        if swarm.has_transactions() {
             all.push(Client::Reader(reader::Reader::new(swarm.transactors)));
         }
         if swarm.maker {
@@ -61,6 +73,13 @@ impl Client {
         }
         if swarm.tuner {
             all.push(Client::Tuner(tuner::Tuner::default()));
+        }
+        if swarm.keyed.is_some() {
+            all.push(Client::Keeper(keeper::Keeper::default()));
+            all.push(Client::Scanner(scanner::Scanner::default()));
+        }
+        for number in 0..swarm.classic {
+            all.push(Client::Classic(classic::Classic::new(number)));
         }
         all
     }
@@ -71,7 +90,7 @@ impl Client {
             Client::Consumer(client) => client.open(core),
             Client::Reader(client) => client.open(core),
             Client::Transactor(client) => client.open(core),
-            Client::Trimmer(_) | Client::Maker(_) | Client::Tuner(_) => {}
+            _ => {}
         }
     }
     /// Asks something, when nothing is under way. After the answer the world lets it think, then steps again.
@@ -92,6 +111,10 @@ impl Client {
             Client::Transactor(client) => client.step(core, me),
             Client::Reader(client) => client.step(core, me),
             Client::Tuner(client) => client.step(core, me)?,
+            Client::Managed(client) => client.step(core, me),
+            Client::Keeper(client) => client.step(core, me),
+            Client::Scanner(client) => client.step(core, me),
+            Client::Classic(client) => client.step(core, me),
         }
         if !self.waits() {
             core.think(me);
@@ -108,6 +131,10 @@ impl Client {
             Client::Transactor(client) => client.outcome(core, outcome),
             Client::Reader(client) => client.outcome(core, outcome),
             Client::Tuner(client) => client.outcome(core, outcome),
+            Client::Managed(client) => client.outcome(core, outcome),
+            Client::Keeper(client) => client.outcome(core, outcome),
+            Client::Scanner(client) => client.outcome(core, outcome),
+            Client::Classic(client) => client.outcome(core, outcome),
         }
     }
     /// Whether an operation is under way.
@@ -120,6 +147,10 @@ impl Client {
             Client::Transactor(client) => client.waits,
             Client::Reader(client) => client.waits,
             Client::Tuner(client) => client.waits,
+            Client::Managed(client) => client.waits,
+            Client::Keeper(client) => client.waits,
+            Client::Scanner(client) => client.waits,
+            Client::Classic(client) => client.waits,
         }
     }
     /// A power cut may have taken records of this topic, which opted out of syncing.
@@ -127,9 +158,8 @@ impl Client {
         match self {
             Client::Producer(client) => client.topic_lost(core, topic),
             Client::Consumer(client) => client.topic_lost(topic),
-            // What makers and transactors write to is synced.
-            Client::Trimmer(_) | Client::Maker(_) | Client::Tuner(_) => {}
-            Client::Transactor(_) | Client::Reader(_) => {}
+            // What the others write to is synced.
+            _ => {}
         }
     }
     /// From now on there are no faults; progress is counted anew.
@@ -141,6 +171,10 @@ impl Client {
             Client::Transactor(client) => client.progress = 0,
             Client::Reader(client) => client.progress = 0,
             Client::Tuner(client) => client.progress = 0,
+            Client::Managed(client) => client.heal(),
+            Client::Keeper(client) => client.progress = 0,
+            Client::Scanner(client) => client.progress = 0,
+            Client::Classic(client) => client.progress = 0,
             Client::Trimmer(_) => {}
         }
     }
@@ -160,6 +194,10 @@ impl Client {
             Client::Transactor(client) => client.is_done(),
             Client::Reader(client) => client.progress >= 3,
             Client::Tuner(client) => client.progress >= 3,
+            Client::Managed(client) => client.is_done(),
+            Client::Keeper(client) => client.is_done(),
+            Client::Scanner(client) => client.progress >= 3,
+            Client::Classic(client) => client.progress >= 3,
             Client::Trimmer(_) => true,
         }
     }

@@ -10,7 +10,7 @@ use riverlog_wire::{ErrorCode, Offset};
 use super::transactor::{group_of, offset_place};
 use crate::history::{nanos, transactional};
 use crate::model::Violation;
-use crate::transactions::{PARTITIONS, TOPIC, committed_of};
+use crate::transactions::{PARTITIONS, TOPIC, committed_of, is_managed};
 use crate::world::{Core, Outcome, fetch_one};
 
 /// Its name in the history.
@@ -61,7 +61,7 @@ impl Reader {
     }
 
     pub(crate) fn step(&mut self, core: &mut Core, me: usize) {
-        if core.random.chance(1, 4) {
+        if self.transactors > 0 && core.random.chance(1, 4) {
             let whose = core.random.below(self.transactors as u64) as usize;
             let known = core.transactions.last_offset(whose);
             let asked = Some(vec![offset_place()]);
@@ -117,6 +117,7 @@ impl Reader {
                 if core.history.is_on() {
                     let records = values
                         .iter()
+                        .filter(|(_, v)| !is_managed(v))
                         .map(|(o, v)| (there.clone(), o.0, v.clone()))
                         .collect();
                     let since = nanos(self.since);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::ErrorCode;
 use riverlog_wire::primitives::MAX_STRING_LEN;
 
@@ -304,7 +305,9 @@ impl Classic {
         if !leads_on {
             self.leader = Some(first);
         }
-        self.generation = self.generation.checked_add(1).unwrap_or(1);
+        if !active(Mutant::GenerationKept) || self.generation == 0 {
+            self.generation = self.generation.checked_add(1).unwrap_or(1);
+        }
         self.protocol = self.choose();
         self.state = State::Completing {
             sync_by: cx.now.mono.saturating_add(self.patience()),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::ErrorCode;
 
 use super::{Classic, Context, State};
@@ -67,9 +68,15 @@ impl Classic {
         self.since_ms = cx.now.wall_ms;
         let protocol_type = self.protocol_type.clone();
         let protocol = self.protocol.clone();
+        let leaders = active(Mutant::LeadersAssignment)
+            .then(|| assignments.get(&sync.member).cloned())
+            .flatten();
         for (id, member) in &mut self.members {
             let member = Arc::make_mut(member);
             member.assignment = assignments.remove(&**id).unwrap_or_default();
+            if let Some(leaders) = &leaders {
+                member.assignment = leaders.clone();
+            }
             if let Some(token) = member.sync.take() {
                 member.session_until = cx.now.mono.saturating_add(member.session_timeout);
                 let answer = GroupAnswer::Sync {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{ErrorCode, Offset, ProducerEpoch, ProducerId};
 
 use super::{MAX_PARKED, Out, PATIENCE, Parked, SoftChange, TransactionShard};
@@ -216,10 +217,8 @@ impl TransactionShard {
         let wait = TransactionAnswer::no_producer(ErrorCode::CONCURRENT_TRANSACTIONS);
         match value.state {
             TransactionState::PrepareCommit | TransactionState::PrepareAbort => wait.into(),
-            // Kafka lets an old instance that resumes abort the transaction of the one that fenced it.
-            TransactionState::Ongoing if resume.is_some_and(|(_, e)| e != value.epoch) => {
-                fenced.into()
-            }
+            // Also for an old instance that goes on: as in Kafka it aborts the transaction of the one that fenced it, and is
+            // refused when it comes again.
             TransactionState::Ongoing => {
                 if value.epoch.0 == i16::MAX {
                     let error = ErrorCode::UNKNOWN_SERVER_ERROR;
@@ -237,7 +236,8 @@ impl TransactionShard {
                     let resumes = expected.is_some();
                     return change(value.rotated(fresh, resumes, timeout_ms, now.wall_ms));
                 }
-                let bumped = ProducerEpoch(value.epoch.0.saturating_add(1));
+                let by = i16::from(!active(Mutant::InstanceNotFenced));
+                let bumped = ProducerEpoch(value.epoch.0.saturating_add(by));
                 let (epoch, last) = match expected {
                     None => (bumped, ProducerEpoch::NONE),
                     Some(e) if e == value.epoch => (bumped, value.epoch),
@@ -303,7 +303,7 @@ fn check(value: Option<&TransactionValue>, who: Producer) -> Result<&Transaction
     if value.producer_id != who.id {
         return Err(ErrorCode::INVALID_PRODUCER_ID_MAPPING);
     }
-    if value.epoch != who.epoch {
+    if value.epoch != who.epoch && !active(Mutant::FencedMayAdd) {
         return Err(ErrorCode::PRODUCER_FENCED);
     }
     if value.state.is_prepared() {
@@ -384,7 +384,13 @@ fn end(
         let error = checked.err().unwrap_or(ErrorCode::UNKNOWN_SERVER_ERROR);
         return TransactionAnswer::no_producer(error).into();
     };
+    if matches!(ends, Ends::Already) {
+        sometimes(Mark::EndRepeated);
+    }
     match ends {
+        Ends::Already if active(Mutant::EndNotRepeatable) => {
+            TransactionAnswer::no_producer(ErrorCode::PRODUCER_FENCED).into()
+        }
         Ends::Already => TransactionAnswer::producer((value.producer_id, value.epoch)).into(),
         Ends::Now => {
             let mut next = ProducerId::NONE;

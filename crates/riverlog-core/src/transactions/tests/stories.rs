@@ -235,6 +235,44 @@ fn a_new_instance_fences_the_old_one_and_aborts_its_transaction() {
 }
 
 #[test]
+fn an_old_instance_that_goes_on_aborts_what_the_newer_one_has_open_and_is_refused_then() {
+    story(
+        TWO,
+        "
+        old: init pay
+        new: init pay
+        new: add2 pay p
+        old: resume pay
+        written pay
+        old: resume pay
+        new: commit2 pay
+        ",
+        expect![[r#"
+            old: init pay
+                + pay Empty 1000/0
+              1000/0
+            new: init pay
+                + pay Empty 1000/1
+              1000/1
+            new: add2 pay p
+                + pay Ongoing 1000/1 p-0
+              NONE
+            old: resume pay
+                + pay PrepareAbort 1000/2 p-0
+                ! abort pay 1000/2 p-0
+              CONCURRENT_TRANSACTIONS
+            written pay
+                + pay CompleteAbort 1000/2
+              NONE
+            old: resume pay
+              PRODUCER_FENCED
+            new: commit2 pay
+              INVALID_TXN_STATE
+        "#]],
+    );
+}
+
+#[test]
 fn an_answer_that_was_lost_is_given_again() {
     story(
         TWO,

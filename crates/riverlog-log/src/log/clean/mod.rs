@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::batch::{Batch, BatchError, batches};
 use riverlog_wire::{Offset, ProducerEpoch, ProducerId};
 
@@ -48,6 +49,9 @@ pub struct CleanRules {
     pub cleaned: Offset,
     /// `min.compaction.lag.ms`: segments with newer records stay as they are.
     pub min_lag_ms: u64,
+    /// `max.compaction.lag.ms`: the last segment is closed once its first record has waited for so long, whether anybody writes
+    /// or not. `None`: it is closed by the append that no longer fits it.
+    pub max_lag_ms: Option<u64>,
     /// `delete.retention.ms`: how long tombstones and markers stay once they are all that is left.
     pub delete_retention_ms: u64,
     /// Bytes that the map of keys may take. When it is full, the rest is for the next pass.
@@ -152,6 +156,8 @@ pub struct Clean {
     /// Of `reader.segments`: those that may be cleaned.
     segments: Range<usize>,
     start: Offset,
+    /// How far the log was written when the pass began; what is behind may still be on its way.
+    written: Offset,
     interval: u32,
     segment_bytes: u64,
     rules: CleanRules,
@@ -230,22 +236,28 @@ impl Log {
         rules: &CleanRules,
         bound: Offset,
     ) -> Result<Range<usize>, DiskError> {
+        // Nobody else may have looked since the write-ahead log went past it.
+        self.end_cut();
         let cut = self.cut.is_some();
         let until = rules.until.min(bound);
         let cleaned = self.cleaned(rules);
+        self.loaded_mut()?;
+        if cut {
+            // Recovery might do the cut again.
+            return Ok(0..0);
+        }
+        self.close_waiting(rules, cleaned, until);
         // Recovery compares it with what it was.
         let checked = self.told.and_then(|(mark, _)| {
             let records = i64::from(mark.check.records);
             (mark.check.size > 0).then(|| mark.segments_synced + -records)
         });
         let log = self.loaded_mut()?;
-        if cut {
-            // Recovery might do the cut again.
-            return Ok(0..0);
-        }
         let too_new = |at: i64| {
             let age = rules.now_ms.saturating_sub(at);
-            rules.min_lag_ms > 0 && !u64::try_from(age).is_ok_and(|age| age >= rules.min_lag_ms)
+            rules.min_lag_ms > 0
+                && !active(Mutant::CompactionLagIgnored)
+                && !u64::try_from(age).is_ok_and(|age| age >= rules.min_lag_ms)
         };
         let mut end = 0;
         // The last one is written to; so is one before it while records for it are queued.
@@ -262,6 +274,28 @@ impl Log {
         Ok(0..end)
     }
 
+    /// Begins a segment when the last one holds a record that has waited for compaction as long as it may. Not while
+    /// anything in it could not be cleaned yet: an empty last segment is forgotten when the log is no longer in use.
+    fn close_waiting(&mut self, rules: &CleanRules, cleaned: Offset, until: Offset) {
+        let key = self.key;
+        let (Some(max), Some(log)) = (rules.max_lag_ms, self.loaded.get_mut()) else {
+            return;
+        };
+        let facts = log.active().facts();
+        let age = rules.now_ms.saturating_sub(facts.first_timestamp);
+        let overdue = u64::try_from(age).is_ok_and(|age| age >= max);
+        // After a failed write the file is longer than what counts, until the next write to it.
+        let quiet = log.queue.is_empty() && log.in_flight.is_empty() && !log.needs_cut;
+        if quiet && overdue && !facts.is_empty() && facts.next > cleaned && facts.next <= until {
+            sometimes(Mark::IdleSegmentClosed);
+            let next = Segment::new(key, log.dir.clone(), facts.next);
+            log.push_segment(Arc::new(next));
+            // Recovery begins with an empty segment then, and has nothing to compare.
+            log.check = Default::default();
+            self.tell_volume(self.covered_lsn());
+        }
+    }
+
     /// Begins a pass. `None`: nothing is dirty that is in synced segments ([`Log::sync_segments`] makes more so), or another
     /// pass is under way.
     pub fn clean(&mut self, rules: CleanRules) -> Result<Option<Clean>, DiskError> {
@@ -274,7 +308,7 @@ impl Log {
             ..rules
         };
         let reader = self.reader()?;
-        let (start, volume) = (self.start, self.volume.clone());
+        let (start, written, volume) = (self.start, self.written, self.volume.clone());
         let (interval, segment_bytes) = (
             self.settings.index_interval_bytes,
             self.settings.segment_bytes.min(i32::MAX as u64),
@@ -305,6 +339,7 @@ impl Log {
             reader,
             segments,
             start,
+            written,
             interval,
             segment_bytes,
             rules,
@@ -489,11 +524,10 @@ impl Clean {
     /// on to the markers that lie beyond it, perhaps above a younger transaction that is still open.
     fn find_aborted(&mut self, from: Offset) -> Result<Aborted, CleanError> {
         let end = self.end();
-        let written = self.reader.segments.last().map_or(end, |s| s.facts().next);
         let mut aborted = Aborted::default();
         let mut at = from;
-        while at < end || (aborted.open_from().is_some() && at < written) {
-            let bytes = self.read(at, written)?;
+        while at < end || (aborted.open_from().is_some() && at < self.written) {
+            let bytes = self.read(at, self.written)?;
             for batch in batches(&bytes) {
                 let batch = sound(batch)?;
                 aborted.on_batch(&batch);
@@ -609,8 +643,8 @@ impl Clean {
             .reader
             .epochs
             .between(header.base_offset, header.base_offset + 1);
-        let needed =
-            self.is_last_of_producer(batch) || !begins.is_empty() || header.next_offset() >= end;
+        let ends = header.next_offset() >= end && !active(Mutant::SegmentEndNotKept);
+        let needed = self.is_last_of_producer(batch) || !begins.is_empty() || ends;
         let now = self.rules.now_ms;
         let retention = i64::try_from(self.rules.delete_retention_ms).unwrap_or(i64::MAX);
         let horizon = now.saturating_add(retention);
@@ -639,10 +673,13 @@ impl Clean {
             let record = record.map_err(unreadable)?;
             let stays = record.offset >= self.mapped
                 || record.key.is_some_and(|key| {
-                    let newest = self
-                        .map
-                        .get(key)
-                        .is_none_or(|newest| record.offset >= newest);
+                    let newest = self.map.get(key).is_none_or(|newest| {
+                        match active(Mutant::NewestCleanedAway) {
+                            true => record.offset > newest,
+                            false => record.offset >= newest,
+                        }
+                    });
+                    let over = over || active(Mutant::TombstoneGoneAtOnce);
                     let gone = record.value.is_none() && over;
                     newest && !gone
                 });

@@ -1,8 +1,10 @@
-//! Random keyed records, tombstones and passes of the cleaner, with kills, clean stops and power cuts, against a model.
+//! Random keyed records, tombstones, transactions and passes of the cleaner, with kills, clean stops and power cuts, against a
+//! model.
 //!
 //! The model keeps every record that was ever appended. What must hold after anything: what is read is what was appended, at its
 //! offset; a record that is missing has a newer one of its key, or is a tombstone; when the newest record of a key is gone,
-//! nothing of that key is left; whoever reads reaches the end; sequences go on.
+//! nothing of that key is left; what was aborted counts for nothing, and is told of as long as it is there; nothing of an open
+//! transaction goes; whoever reads reaches the end; sequences go on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,10 +18,18 @@ use super::model::Random;
 use super::support::{KEY, read_slices, volume_settings};
 use crate::disk::CrashDisk;
 use crate::log::clean::{Clean, CleanError, CleanRules, CleanStep};
-use crate::log::{AppendAs, Log, LogSettings, ReadError};
+use crate::log::{AppendAs, Log, LogSettings, Marker, ReadError};
 use crate::{Disk, DiskError, Volume};
 
 type Value = Option<Vec<u8>>;
+
+/// What became of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Open,
+    Committed,
+    Aborted,
+}
 
 struct Run {
     random: Random,
@@ -29,6 +39,10 @@ struct Run {
     log: Log,
     /// Every record that may be in the log, by its offset.
     ever: BTreeMap<i64, (u8, Value)>,
+    /// Whose transaction a record is part of.
+    transactional: BTreeMap<i64, i64>,
+    /// Markers: whose transaction they end, and how.
+    markers: BTreeMap<i64, (i64, bool)>,
     sequences: BTreeMap<i64, i32>,
     synced: i64,
     now_ms: i64,
@@ -59,6 +73,8 @@ impl Run {
             volume,
             log,
             ever: BTreeMap::new(),
+            transactional: BTreeMap::new(),
+            markers: BTreeMap::new(),
             sequences: BTreeMap::new(),
             synced: 0,
             now_ms: 1_000_000,
@@ -70,7 +86,10 @@ impl Run {
 
     fn step(&mut self) -> Result<(), DiskError> {
         match self.random.below(100) {
-            0..40 => self.append()?,
+            0..28 => self.append(None)?,
+            28..32 => self.append(Some(10))?,
+            32..36 => self.append(Some(11))?,
+            36..40 => self.end()?,
             40..60 => self.write()?,
             60..70 => self.flush()?,
             70..78 => self.sync()?,
@@ -104,16 +123,66 @@ impl Run {
         );
     }
 
-    fn append(&mut self) -> Result<(), DiskError> {
+    /// Ends a transaction that is open, if any.
+    fn end(&mut self) -> Result<(), DiskError> {
+        let open = self.transactional.iter().rev();
+        let open = open.filter(|(offset, _)| self.fate(**offset) == Some(Fate::Open));
+        let Some(producer) = open.map(|(_, producer)| *producer).next() else {
+            return Ok(());
+        };
+        let committed = self.random.below(2) == 0;
+        let marker = Marker {
+            producer_id: ProducerId(producer),
+            producer_epoch: ProducerEpoch(0),
+            coordinator_epoch: 1,
+            committed,
+            transaction_version: 1,
+        };
+        let epoch = LeaderEpoch(self.epoch);
+        match self.log.append_marker(&marker, epoch, self.now_ms) {
+            Ok(appended) => {
+                assert!(!appended.duplicate);
+                self.markers.insert(appended.first.0, (producer, committed));
+                Ok(())
+            }
+            Err(crate::AppendError::Disk(error)) => Err(error),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// What became of the transaction of the record at `offset`; `None`: it has none.
+    fn fate(&self, offset: i64) -> Option<Fate> {
+        let producer = self.transactional.get(&offset)?;
+        let mut later = self.markers.range(offset..);
+        let marker = later.find(|(_, (id, _))| id == producer);
+        Some(match marker {
+            None => Fate::Open,
+            Some((_, (_, true))) => Fate::Committed,
+            Some((_, (_, false))) => Fate::Aborted,
+        })
+    }
+
+    /// Up to where everything is synced and decided.
+    fn stable(&mut self) -> Result<Offset, DiskError> {
+        let synced = self.log.synced();
+        self.log.loaded()?;
+        Ok(self.log.first_unstable_offset(synced).unwrap_or(synced))
+    }
+
+    /// Appends some records, as part of the transaction of a producer or without one.
+    fn append(&mut self, transactional: Option<i64>) -> Result<(), DiskError> {
         let codec = match self.random.below(4) {
             0 => Compression::Lz4,
             1 => Compression::Gzip,
             _ => Compression::None,
         };
         let mut builder = BatchBuilder::new(codec);
-        let producer = self.random.below(6) as i64;
+        let producer = transactional.unwrap_or(self.random.below(6) as i64);
         let count = 1 + self.random.below(4) as i32;
-        if producer < 2 {
+        if transactional.is_some() {
+            builder.transactional();
+        }
+        if producer < 2 || transactional.is_some() {
             let next = self.sequences.entry(producer).or_insert(0);
             builder.producer(ProducerId(producer), ProducerEpoch(0), Sequence(*next));
             *next += count;
@@ -129,11 +198,19 @@ impl Run {
             });
             builder.push(self.now_ms, Some(&[key]), value.as_deref(), &[(b"h", None)]);
             self.ever.insert(end + i, (key, value));
+            if let Some(producer) = transactional {
+                self.transactional.insert(end + i, producer);
+            }
         }
         self.now_ms += self.random.below(20) as i64;
-        let how = AppendAs::Leader {
-            epoch: LeaderEpoch(self.epoch),
-            now_ms: self.now_ms,
+        let (epoch, now_ms) = (LeaderEpoch(self.epoch), self.now_ms);
+        let how = match transactional {
+            None => AppendAs::Leader { epoch, now_ms },
+            Some(_) => AppendAs::Transaction {
+                epoch,
+                now_ms,
+                verified: Offset(end),
+            },
         };
         match self.log.append(builder.build(), how) {
             Ok(appended) => assert_eq!(appended.first.0, end),
@@ -181,9 +258,10 @@ impl Run {
             None => {
                 let rules = CleanRules {
                     now_ms: self.now_ms,
-                    until: self.log.synced(),
+                    until: self.stable()?,
                     cleaned: Offset(self.cleaned),
                     min_lag_ms: self.random.below(3) * 30,
+                    max_lag_ms: [None, None, Some(0), Some(100)][self.random.below(4) as usize],
                     delete_retention_ms: self.random.below(200),
                     map_bytes: [100, 400, 1 << 16][self.random.below(3) as usize],
                 };
@@ -230,6 +308,9 @@ impl Run {
                 assert!(header.leader_epoch.0 >= epoch);
                 epoch = header.leader_epoch.0;
                 from = header.next_offset().0;
+                if header.attributes.is_control() {
+                    continue;
+                }
                 let bytes = bytes::Bytes::copy_from_slice(batch.bytes);
                 for record in Records::shared(&bytes, 1 << 20).unwrap().iter() {
                     let record = record.unwrap();
@@ -253,11 +334,36 @@ impl Run {
         let written = self.log.written().0;
         let mut newest: BTreeMap<u8, i64> = BTreeMap::new();
         for (offset, (key, _)) in self.ever.range(..written) {
+            match self.fate(*offset) {
+                Some(Fate::Aborted) => continue,
+                Some(Fate::Open) => {
+                    assert!(found.contains_key(offset), "open at {offset} is gone");
+                    continue;
+                }
+                Some(Fate::Committed) | None => {}
+            }
             newest.insert(*key, *offset);
         }
+        let aborted = self
+            .log
+            .aborted(self.log.log_start_offset(), Offset(written));
         for (offset, record) in &found {
             assert_eq!(self.ever.get(offset), Some(record), "at {offset}");
+            let Some(producer) = self.transactional.get(offset) else {
+                continue;
+            };
+            let mut markers = self.markers.range(*offset..written);
+            if let Some((end, (_, false))) = markers.find(|(_, (id, _))| id == producer) {
+                let told = aborted.iter().any(|a| {
+                    a.producer_id.0 == *producer && a.first.0 <= *offset && a.last.0 == *end
+                });
+                assert!(told, "nobody hears that {offset} was aborted: {aborted:?}");
+            }
         }
+        let found: BTreeMap<i64, (u8, Value)> = found
+            .into_iter()
+            .filter(|(offset, _)| !matches!(self.fate(*offset), Some(Fate::Aborted | Fate::Open)))
+            .collect();
         let gone: BTreeSet<u8> = newest
             .iter()
             .filter(|(_, offset)| !found.contains_key(offset))
@@ -288,6 +394,8 @@ impl Run {
         let end = self.log.log_end_offset().0;
         assert!(end >= kept, "{end} < {kept}");
         self.ever.split_off(&end);
+        self.transactional.split_off(&end);
+        self.markers.split_off(&end);
         self.cleaned = match self.random.below(4) {
             // The file was damaged.
             0 => 0,
@@ -374,7 +482,7 @@ fn a_power_cut_at_any_change_of_the_disk_during_a_pass() {
             }
             run.pass = None;
             run.log.clean_over();
-            run.append().unwrap();
+            run.append(None).unwrap();
             for _ in 0..4 {
                 while let Some(write) = run.log.take_write() {
                     run.log.write_done(write.run()).unwrap();
@@ -407,6 +515,9 @@ fn a_whole_pass_leaves_one_record_of_each_key() {
         for _ in 0..150 {
             run.step().unwrap();
         }
+        for _ in 0..2 {
+            run.end().unwrap();
+        }
         run.close();
         let last = run.log.loaded().unwrap().active().base.0;
         let whole = CleanRules {
@@ -416,7 +527,8 @@ fn a_whole_pass_leaves_one_record_of_each_key() {
         super::clean::clean(&mut run.log, whole).unwrap();
         let found = run.found().unwrap();
         let mut keys = BTreeSet::new();
-        for (_, (key, _)) in found.range(..last) {
+        for (offset, (key, _)) in found.range(..last) {
+            assert_ne!(run.fate(*offset), Some(Fate::Aborted), "at {offset}");
             assert!(keys.insert(*key), "key {key} is there twice");
         }
         run.check().unwrap();

@@ -1,0 +1,146 @@
+//! Writes values and tombstones for a few keys of the compacted topic, as an idempotent producer: whatever wasn't answered is
+//! sent again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use riverlog_core::metadata::TopicRef;
+use riverlog_node::{AppendCommand, Node};
+use riverlog_wire::batch::BatchBuilder;
+use riverlog_wire::compression::Compression;
+use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId, Sequence};
+
+use crate::keyed::{Entry, KEYS, PARTITIONS, TOPIC};
+use crate::model::Violation;
+use crate::world::{Core, Outcome};
+
+/// Batches that are written once all faults are healed.
+const ENOUGH: u64 = 40;
+
+#[derive(Debug, Default)]
+pub(crate) struct Keeper {
+    pub(crate) waits: bool,
+    pub(crate) progress: u64,
+    id: Option<(ProducerId, ProducerEpoch)>,
+    sequences: BTreeMap<i32, i32>,
+    number: i64,
+    pending: Option<(i32, Vec<Entry>, Vec<u8>)>,
+}
+
+impl Keeper {
+    /// It has written enough for the cleaner to do since all was healed.
+    pub(crate) fn is_done(&self) -> bool {
+        self.progress >= ENOUGH && self.pending.is_none()
+    }
+
+    pub(crate) fn step(&mut self, core: &mut Core, me: usize) {
+        let Some(id) = self.id else {
+            self.waits = true;
+            core.ask(me, Outcome::Producer, |node, now, reply| {
+                node.init_producer(now, reply);
+            });
+            return;
+        };
+        if core.healing && self.is_done() {
+            return;
+        }
+        let (partition, entries, batch) = match self.pending.take() {
+            Some(pending) => pending,
+            None => self.compose(core, id),
+        };
+        self.pending = Some((partition, entries.clone(), batch.clone()));
+        let found = core
+            .node()
+            .map(|(node, _)| node.partition(&TopicRef::Name(TOPIC.to_owned()), partition));
+        let Some(Ok(reference)) = found else {
+            return;
+        };
+        core.note(format_args!("keeper: {entries:?} to {partition}"));
+        core.keyed.sent(partition, &entries);
+        self.waits = true;
+        let send = move |node: &Arc<Node>, now, reply| {
+            let command = AppendCommand {
+                batch,
+                acks: -1,
+                timeout: Duration::from_secs(5),
+            };
+            node.append(&reference, command, now, reply);
+        };
+        core.ask(me, Outcome::Append, send.clone());
+        core.repeat(send);
+    }
+
+    fn compose(
+        &mut self,
+        core: &mut Core,
+        (id, epoch): (ProducerId, ProducerEpoch),
+    ) -> (i32, Vec<Entry>, Vec<u8>) {
+        let partition = core.random.below(PARTITIONS as u64) as i32;
+        let size = 1 + core.random.below(4);
+        let codec = match core.random.chance(1, 4) {
+            true => Compression::Lz4,
+            false => Compression::None,
+        };
+        let mut batch = BatchBuilder::new(codec);
+        let sequence = self.sequences.get(&partition).copied().unwrap_or(0);
+        batch.producer(id, epoch, Sequence(sequence));
+        let now_ms = core.now().wall_ms;
+        let mut entries = Vec::new();
+        for _ in 0..size {
+            self.number += 1;
+            // Some keys are written often, others seldom: those are what compaction carries along.
+            let most = if core.random.chance(1, 8) {
+                KEYS
+            } else {
+                KEYS / 2
+            };
+            let entry = Entry {
+                key: core.random.below(most),
+                number: self.number,
+                tombstone: core.random.chance(1, 5),
+            };
+            let number = entry.number.to_string();
+            batch.push(
+                now_ms,
+                Some(format!("key-{}", entry.key).as_bytes()),
+                (!entry.tombstone).then_some(b"value".as_slice()),
+                &[(b"n".as_slice(), Some(number.as_bytes()))],
+            );
+            entries.push(entry);
+        }
+        (partition, entries, batch.build())
+    }
+
+    pub(crate) fn outcome(&mut self, core: &mut Core, outcome: Outcome) -> Result<(), Violation> {
+        self.waits = false;
+        match outcome {
+            Outcome::Producer(Ok(id)) => self.id = Some(id),
+            Outcome::Append(Ok(answer)) => {
+                if let Some((partition, entries, _)) = self.pending.take() {
+                    core.model.checked += 1;
+                    core.keyed
+                        .acknowledged(partition, answer.base_offset.0, &entries)?;
+                    *self.sequences.entry(partition).or_insert(0) += entries.len() as i32;
+                    self.progress += 1;
+                }
+            }
+            Outcome::Append(Err(failure)) => {
+                core.back_off = true;
+                let strange = [
+                    ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    ErrorCode::INVALID_PRODUCER_EPOCH,
+                    ErrorCode::UNKNOWN_PRODUCER_ID,
+                    ErrorCode::CORRUPT_MESSAGE,
+                    ErrorCode::INVALID_RECORD,
+                ];
+                if strange.contains(&failure.error) {
+                    let what = format!("keeper: {failure:?}, pending {:?}", self.pending);
+                    return Err(Violation::new("an honest producer is never refused", what));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! Reads a partition of the compacted topic from its first record to its end, over and over.
+
+use std::time::Duration;
+
+use riverlog_core::metadata::TopicRef;
+use riverlog_mutants::{Mark, sometimes};
+use riverlog_node::FetchedPartition;
+use riverlog_wire::batch::batches;
+use riverlog_wire::{ErrorCode, Offset};
+
+use crate::keyed::{Entry, Keyed, PARTITIONS, Pass, TOPIC};
+use crate::model::Violation;
+use crate::world::{Core, Outcome, fetch_one};
+
+#[derive(Debug, Default)]
+pub(crate) struct Scanner {
+    pub(crate) waits: bool,
+    pub(crate) progress: u64,
+    partition: i32,
+    /// Where it is; `None` before it begins.
+    at: Option<Offset>,
+    began: Duration,
+    pass: Pass,
+}
+
+impl Scanner {
+    pub(crate) fn step(&mut self, core: &mut Core, me: usize) {
+        let from = match self.at {
+            Some(at) => at,
+            None => {
+                let topic = TopicRef::Name(TOPIC.to_owned());
+                let found = core.node().map(|(node, _)| {
+                    let reference = node.partition(&topic, self.partition)?;
+                    Ok::<_, ErrorCode>(node.describe_partition(&reference).log_start_offset)
+                });
+                let Some(Ok(start)) = found else {
+                    return;
+                };
+                self.began = core.clock;
+                self.pass = core.keyed.begin(self.partition);
+                self.at = Some(start);
+                start
+            }
+        };
+        let bytes = match core.healing {
+            true => 64 << 10,
+            false => 1 + core.random.below(1_500) as usize,
+        };
+        let topic = TopicRef::Name(TOPIC.to_owned());
+        let command = fetch_one(topic, self.partition, from, bytes, Duration::ZERO);
+        self.waits = true;
+        core.ask(me, Outcome::Fetch, move |node, now, reply| {
+            node.fetch(command, now, reply);
+        });
+    }
+
+    pub(crate) fn outcome(&mut self, core: &mut Core, outcome: Outcome) -> Result<(), Violation> {
+        self.waits = false;
+        let Outcome::Fetch(answer) = outcome else {
+            return Ok(());
+        };
+        match answer.partitions.into_iter().next() {
+            Some(part) if part.error == ErrorCode::NONE => self.fetched(core, part),
+            // Retention was faster.
+            Some(part) if part.error == ErrorCode::OFFSET_OUT_OF_RANGE => {
+                self.at = None;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn fetched(&mut self, core: &mut Core, part: FetchedPartition) -> Result<(), Violation> {
+        let Some(from) = self.at else {
+            return Ok(());
+        };
+        let (start, end) = (part.log_start_offset, part.high_watermark);
+        let next = part.records.next;
+        // The disk failed before the answer was out.
+        let Ok(bytes) = part.records.into_bytes() else {
+            return Ok(());
+        };
+        if from < end && next <= from {
+            let what = format!("partition {}: at {from} of {end}", self.partition);
+            return Err(Violation::new("readers always reach the end", what));
+        }
+        for (offset, entry) in entries_of(&bytes)? {
+            if offset >= from.0 {
+                core.model.checked += 1;
+                core.keyed
+                    .read(&mut self.pass, self.partition, offset, entry)?;
+            }
+        }
+        let next = next.max(from);
+        self.at = Some(next);
+        if next < end {
+            return Ok(());
+        }
+        let Some(plan) = core.swarm.keyed else {
+            return Ok(());
+        };
+        let took = core.clock.saturating_sub(self.began);
+        let quick = took < Duration::from_millis(plan.tombstones_ms) && core.swarm.clock == 0;
+        core.note(format_args!("scanned {}: {:?}", self.partition, self.pass));
+        if core
+            .keyed
+            .ended(&self.pass, self.partition, start.0, plan, quick)?
+        {
+            sometimes(Mark::TombstoneGone);
+        }
+        // A log that recovery has cut is compacted from the next upkeep on, which may be as far away as the end.
+        let soon = core.swarm.settings.retention_check_ms < 30_000;
+        if !soon || Keyed::is_clean(&self.pass, plan) {
+            self.progress += 1;
+        } else if core.healing {
+            // Until the cleaner has caught up there is no progress.
+            self.progress = 0;
+            core.back_off = true;
+        }
+        self.partition = (self.partition + 1) % PARTITIONS;
+        self.at = None;
+        Ok(())
+    }
+}
+
+fn entries_of(bytes: &[u8]) -> Result<Vec<(i64, Entry)>, Violation> {
+    let damaged = |what: String| Violation::new("damage is found, never served", what);
+    let mut out = Vec::new();
+    for batch in batches(bytes) {
+        let batch = batch.map_err(|e| damaged(e.to_string()))?;
+        batch.check_crc().map_err(|e| damaged(e.to_string()))?;
+        let records = batch.records(1 << 20).map_err(|e| damaged(e.to_string()))?;
+        for record in records.iter() {
+            let record = record.map_err(|e| damaged(e.to_string()))?;
+            let text = |bytes: Option<&[u8]>| {
+                String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
+            };
+            let key = text(record.key.as_deref());
+            let number = record.headers.iter().next().and_then(|(_, value)| value);
+            let parsed = key
+                .strip_prefix("key-")
+                .and_then(|key| key.parse().ok())
+                .zip(text(number.as_deref()).parse().ok());
+            let Some((key, number)) = parsed else {
+                return Err(damaged(format!("{record:?}")));
+            };
+            let entry = Entry {
+                key,
+                number,
+                tombstone: record.value.is_none(),
+            };
+            out.push((record.offset.0, entry));
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,177 @@
+//! The compacted topic: what was written for each key, and what a reader of all of it may find.
+
+use std::collections::BTreeMap;
+
+use crate::model::Violation;
+use crate::swarm;
+
+/// The compacted topic; one client writes to it.
+pub(crate) const TOPIC: &str = "keyed";
+/// Its partitions.
+pub(crate) const PARTITIONS: i32 = 2;
+/// Keys of a partition.
+pub(crate) const KEYS: u64 = 8;
+/// Records that a partition has at most once all that may be cleaned is: one for each key, and those of the last segment.
+const CLEANED: usize = KEYS as usize + 36;
+
+/// A record: the number that the writer gave it, counted over all keys; a tombstone or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) key: u64,
+    pub(crate) number: i64,
+    pub(crate) tombstone: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// Acknowledged or read, by offset.
+    contents: BTreeMap<i64, Entry>,
+    /// The last that was acknowledged for each key, and its offset.
+    latest: BTreeMap<u64, (i64, Entry)>,
+    /// The last tombstone that was sent for each key.
+    last_tombstone: BTreeMap<u64, i64>,
+}
+
+/// What is known of the topic.
+#[derive(Clone, Debug)]
+pub(crate) struct Keyed(Vec<Known>);
+
+/// What a reader found between the first record and the end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pass {
+    /// What was acknowledged when it began.
+    latest: BTreeMap<u64, (i64, Entry)>,
+    acknowledged: BTreeMap<i64, Entry>,
+    found: BTreeMap<i64, Entry>,
+}
+
+impl Keyed {
+    pub(crate) fn new() -> Keyed {
+        Keyed(vec![Known::default(); PARTITIONS as usize])
+    }
+
+    fn known(&mut self, partition: i32) -> &mut Known {
+        &mut self.0[partition as usize]
+    }
+
+    /// A batch is on its way, for the first time or again.
+    pub(crate) fn sent(&mut self, partition: i32, entries: &[Entry]) {
+        for entry in entries.iter().filter(|e| e.tombstone) {
+            let known = self.known(partition);
+            known.last_tombstone.insert(entry.key, entry.number);
+        }
+    }
+
+    /// It is stored there.
+    pub(crate) fn acknowledged(
+        &mut self,
+        partition: i32,
+        base: i64,
+        entries: &[Entry],
+    ) -> Result<(), Violation> {
+        for (offset, entry) in (base..).zip(entries) {
+            self.is_at(partition, offset, *entry)?;
+            let latest = &mut self.known(partition).latest;
+            let before = latest.insert(entry.key, (offset, *entry));
+            if before.is_some_and(|(at, _)| at >= offset) {
+                let what = format!("partition {partition}: {entry:?} at {offset} after {before:?}");
+                return Err(Violation::new("offsets only grow", what));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_at(&mut self, partition: i32, offset: i64, entry: Entry) -> Result<(), Violation> {
+        let before = self.known(partition).contents.insert(offset, entry);
+        if before.is_some_and(|before| before != entry) {
+            let what = format!("partition {partition} at {offset}: {before:?}, then {entry:?}");
+            return Err(Violation::new("records keep their offsets", what));
+        }
+        Ok(())
+    }
+
+    /// A reader begins anew.
+    pub(crate) fn begin(&self, partition: i32) -> Pass {
+        let known = &self.0[partition as usize];
+        Pass {
+            latest: known.latest.clone(),
+            acknowledged: known.contents.clone(),
+            found: BTreeMap::new(),
+        }
+    }
+
+    /// It was shown this.
+    pub(crate) fn read(
+        &mut self,
+        pass: &mut Pass,
+        partition: i32,
+        offset: i64,
+        entry: Entry,
+    ) -> Result<(), Violation> {
+        self.is_at(partition, offset, entry)?;
+        if pass
+            .found
+            .last_key_value()
+            .is_some_and(|(last, _)| *last >= offset)
+        {
+            let what = format!("partition {partition}: {offset} after {:?}", pass.found);
+            return Err(Violation::new("readers go forward", what));
+        }
+        pass.found.insert(offset, entry);
+        Ok(())
+    }
+
+    /// It came to the end; the log began at `start` then. `quick`: no tombstone can have gone since it met what that deletes.
+    /// Returns whether a deleted key has left nothing.
+    pub(crate) fn ended(
+        &self,
+        pass: &Pass,
+        partition: i32,
+        start: i64,
+        plan: swarm::Keyed,
+        quick: bool,
+    ) -> Result<bool, Violation> {
+        let known = &self.0[partition as usize];
+        let mut gone = false;
+        for (key, (at, latest)) in &pass.latest {
+            let last = pass.found.values().rev().find(|e| e.key == *key);
+            let what = || {
+                format!(
+                    "partition {partition}, from {start}: {latest:?} at {at}, {last:?} was the last that was read"
+                )
+            };
+            let tombstone = known.last_tombstone.get(key).copied();
+            let deleted_later = tombstone.is_some_and(|number| number > latest.number);
+            let newest = last.is_some_and(|e| e.number >= latest.number);
+            gone |= latest.tombstone && last.is_none();
+            if newest || *at < start {
+                continue;
+            }
+            if !latest.tombstone && !deleted_later {
+                return Err(Violation::new("the latest value of a key is there", what()));
+            }
+            if quick && last.is_some() {
+                return Err(Violation::new("a deleted key never returns", what()));
+            }
+            if quick && !latest.tombstone {
+                return Err(Violation::new("the latest value of a key is there", what()));
+            }
+        }
+        if plan.min_lag_ms > 0 && quick {
+            let missing = pass
+                .acknowledged
+                .iter()
+                .find(|(offset, entry)| **offset >= start && pass.found.get(offset) != Some(entry));
+            if let Some(missing) = missing {
+                let what = format!("partition {partition}: {missing:?}");
+                return Err(Violation::new("what is too new is not compacted", what));
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Whether no more was found than has to be there.
+    pub(crate) fn is_clean(pass: &Pass, plan: swarm::Keyed) -> bool {
+        plan.min_lag_ms > 0 || pass.found.len() <= CLEANED
+    }
+}
