@@ -29,7 +29,7 @@ fn damage_is_told_once_with_its_range_and_forgotten_when_it_is_deleted() {
     }
     host.close().unwrap();
     let path = format!("{id}/0/00000000000000000000.log");
-    disk.flip(&path, 100, 0xff).unwrap();
+    disk.flip(&path, 100, 0x10).unwrap();
     let mut host = open(&disk);
     assert!(host.take_notices().is_empty());
     for _ in 0..2 {
@@ -168,7 +168,9 @@ fn a_damaged_log_of_groups_hides_only_its_own_groups() {
     }
     // It is tried again for ever, and told once.
     host.advance(Duration::from_secs(30));
-    let told = host.take_notices();
+    let mut told = host.take_notices();
+    // Nor can it be compacted, which the cleaner says for itself.
+    told.retain(|notice| !matches!(notice, Notice::NotCompacted { .. }));
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(matches!(&told[0], Notice::Damaged(d) if d.topic == "__consumer_offsets"));
     let Notice::CoordinatorUnavailable {

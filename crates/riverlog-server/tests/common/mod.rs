@@ -181,10 +181,10 @@ pub fn segments(under: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Flips a byte of a file.
+/// Flips a bit of a file.
 pub fn flip(path: &Path, at: usize) {
     let mut bytes = std::fs::read(path).unwrap();
-    bytes[at] ^= 0xff;
+    bytes[at] ^= 0x10;
     std::fs::write(path, bytes).unwrap();
 }
 

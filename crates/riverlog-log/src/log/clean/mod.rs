@@ -188,7 +188,8 @@ impl Log {
     /// What a pass would find once the segments are synced. Does I/O when the log isn't in use.
     pub fn cleanable(&mut self, rules: &CleanRules) -> Result<Cleanable, DiskError> {
         let fresh = self.loaded.get().is_none();
-        let range = self.cleanable_segments(rules, self.written)?;
+        // What the next sync makes cleanable counts as dirty, so that a pass asks for that sync.
+        let range = self.cleanable_segments(rules, self.written, None)?;
         let cleaned = self.cleaned(rules);
         let Some(log) = self.loaded.get() else {
             return Ok(Cleanable::default());
@@ -230,11 +231,19 @@ impl Log {
         told.min(self.segments_synced)
     }
 
-    /// The segments that may be cleaned: all but the last, below every bound.
+    /// Where the segment begins that recovery compares with what it was. The next sync tells of a later one.
+    fn checked(&self) -> Option<Offset> {
+        let (mark, _) = self.told?;
+        let records = i64::from(mark.check.records);
+        (mark.check.size > 0).then(|| mark.segments_synced + -records)
+    }
+
+    /// The segments that may be cleaned: all but the last, below every bound, and before the one that begins at `checked`.
     fn cleanable_segments(
         &mut self,
         rules: &CleanRules,
         bound: Offset,
+        checked: Option<Offset>,
     ) -> Result<Range<usize>, DiskError> {
         // Nobody else may have looked since the write-ahead log went past it.
         self.end_cut();
@@ -247,11 +256,6 @@ impl Log {
             return Ok(0..0);
         }
         self.close_waiting(rules, cleaned, until);
-        // Recovery compares it with what it was.
-        let checked = self.told.and_then(|(mark, _)| {
-            let records = i64::from(mark.check.records);
-            (mark.check.size > 0).then(|| mark.segments_synced + -records)
-        });
         let log = self.loaded_mut()?;
         let too_new = |at: i64| {
             let age = rules.now_ms.saturating_sub(at);
@@ -302,7 +306,7 @@ impl Log {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let segments = self.cleanable_segments(&rules, self.settled())?;
+        let segments = self.cleanable_segments(&rules, self.settled(), self.checked())?;
         let rules = CleanRules {
             cleaned: self.cleaned(&rules),
             ..rules
