@@ -5,6 +5,7 @@ mod broker;
 mod codegen;
 mod compat;
 mod conformance;
+mod console;
 mod contract;
 mod drill;
 mod flights;
@@ -58,6 +59,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Checks and builds the console in the browser, which the binary then carries
+    Console(console::Args),
     /// Starts, stops and commands a real Apache Kafka on this machine
     Peer(peer::Args),
     /// Brings a year of flights (336,776 records) as JSON lines, for examples and measurements
@@ -82,6 +85,7 @@ fn main() -> std::process::ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Codegen { args } => codegen::run(&args),
+        Command::Console(args) => console::run(&args),
         Command::Peer(args) => peer::run(&args),
         Command::Flights(args) => flights::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),

@@ -13,7 +13,8 @@ use crate::run::cargo;
 use crate::table::Table;
 use crate::tools::{self, Missing, Tool};
 use crate::{
-    codegen, compat, contract, drill, flights, fuzz, monitoring, mutants, packaging, readme, tidy,
+    codegen, compat, console, contract, drill, flights, fuzz, monitoring, mutants, packaging,
+    readme, tidy,
 };
 
 #[derive(Parser)]
@@ -101,6 +102,18 @@ const STEPS: &[Step] = &[
         not_yet: always,
     },
     Step {
+        name: "console",
+        quick: false,
+        what: What::Own(|| console::run(&console::Args::default())),
+        not_yet: |_| console::not_here(),
+    },
+    Step {
+        name: "console-browser",
+        quick: false,
+        what: What::Own(|| console::run(&console::Args::in_a_browser())),
+        not_yet: |_| console::not_here(),
+    },
+    Step {
         name: "flights",
         quick: false,
         what: What::Own(flights::main_job),
@@ -166,8 +179,9 @@ const STEPS: &[Step] = &[
 ];
 
 /// Steps that have not been shown to pass on an idle machine from a cold start yet: run when they are named
-/// (`cargo xtask test drills fuzz codegen compat contract monitoring`), and with the others once they have been.
+/// (`cargo xtask test console-browser drills fuzz codegen compat contract monitoring`), and with the others once they have been.
 const BY_NAME: &[&str] = &[
+    "console-browser",
     "drills",
     "fuzz",
     "codegen",

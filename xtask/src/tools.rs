@@ -9,6 +9,7 @@ use crate::run::program;
 /// A program that some step needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tool {
+    Chromium,
     Faketime,
     Go,
     Java,
@@ -24,6 +25,7 @@ impl Tool {
     /// The program, and the Debian package that brings it.
     const fn names(self) -> (&'static str, &'static str) {
         match self {
+            Tool::Chromium => ("chromium", "chromium"),
             Tool::Faketime => ("faketime", "faketime"),
             Tool::Go => ("go", "golang-go"),
             Tool::Java => ("java", "openjdk-17-jdk-headless"),

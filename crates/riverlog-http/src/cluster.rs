@@ -1,10 +1,15 @@
-//! `/v1/brokers`, `/v1/cluster`.
+//! `/v1/brokers`, `/v1/brokers/{id}/config`, `/v1/cluster`.
 
 use axum::http::StatusCode;
+use riverlog_api::configs as layered;
+use riverlog_core::metadata::ConfigResource;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::door::{Answer, Call};
+use crate::problem::Problem;
+use crate::schema;
+use crate::topics::{Configs, change_configs, config_changes, config_views};
 
 #[derive(Serialize, ToSchema)]
 struct Brokers {
@@ -92,4 +97,49 @@ pub(crate) fn cluster(call: &Call) -> Answer {
         offline_partitions: partitions().filter(|p| p.leader.is_none()).count(),
     };
     Ok(call.answer_json(StatusCode::OK, &cluster))
+}
+
+/// Each node tells its own: what it was started with is known to it alone.
+fn this_node(call: &Call) -> Result<String, Problem> {
+    let (asked, own) = (call.name(), call.door.node.settings().broker.0);
+    if asked.parse() == Ok(own) {
+        return Ok(own.to_string());
+    }
+    Err(Problem::new(
+        StatusCode::NOT_FOUND,
+        "unknown-broker",
+        "there is no such broker here",
+        format!("this is broker {own}, not {asked:?}"),
+    )
+    .hint("GET /v1/brokers lists them"))
+}
+
+/// Configs of a node
+#[utoipa::path(
+    get, path = "/v1/brokers/{broker}/config", tag = "cluster", operation_id = "getBrokerConfigs",
+    params(("broker" = String, Path, description = "Id; each node tells its own")),
+    responses((status = 200, description = "Every key with its value and where it comes from", body = Configs))
+)]
+pub(crate) fn configs(call: &Call) -> Answer {
+    call.query.clone().done()?;
+    this_node(call)?;
+    let configs = config_views(layered::of_broker(&call.door.node));
+    Ok(call.answer_json(StatusCode::OK, &configs))
+}
+
+/// Change configs of a node
+///
+/// A merge patch: a value sets, null goes back to the default.
+#[utoipa::path(
+    patch, path = "/v1/brokers/{broker}/config", tag = "cluster", operation_id = "patchBrokerConfigs",
+    params(("broker" = String, Path, description = "Id; each node changes its own"), schema::DryRun),
+    request_body = BTreeMap<String, Value>,
+    responses((status = 200, description = "All of them, afterwards", body = Configs))
+)]
+pub(crate) async fn alter_configs(mut call: Call) -> Answer {
+    let (changes, validate_only) = config_changes(&mut call).await?;
+    let resource = ConfigResource::Broker(this_node(&call)?);
+    change_configs(&call.door, resource, changes, validate_only).await?;
+    let configs = config_views(layered::of_broker(&call.door.node));
+    Ok(call.answer_json(StatusCode::OK, &configs))
 }

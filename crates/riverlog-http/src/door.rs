@@ -18,6 +18,7 @@ use crate::problem::Problem;
 use crate::produce::Taken;
 use crate::query::Query;
 use crate::route;
+use crate::watch::Watch;
 
 /// Settings of the door.
 #[derive(Clone, Debug)]
@@ -42,6 +43,8 @@ pub struct HttpSettings {
     pub hosts: Vec<String>,
     /// Origins whose pages may use the door (CORS), as a browser says them: `https://console.example:8443`.
     pub origins: Vec<String>,
+    /// Browsers change nothing: their writes are refused.
+    pub read_only: bool,
 }
 
 impl Default for HttpSettings {
@@ -57,6 +60,7 @@ impl Default for HttpSettings {
             loopback: true,
             hosts: Vec::new(),
             origins: Vec::new(),
+            read_only: false,
         }
     }
 }
@@ -74,6 +78,8 @@ pub struct HttpDoor {
     counts: Counts,
     /// Idempotency keys of the last hour.
     pub(crate) keys: Mutex<Taken>,
+    /// What the node was like.
+    pub(crate) watch: Watch,
     /// Of the next request.
     number: AtomicU64,
     /// Keeps the numbers of two runs apart.
@@ -119,6 +125,7 @@ impl HttpDoor {
             turn: AtomicU32::new(0),
             counts: Counts::default(),
             keys: Mutex::default(),
+            watch: Watch::default(),
             number: AtomicU64::new(0),
             run,
         })

@@ -125,6 +125,17 @@ fn check<B>(
         )
         .hint("send the header Riverlog-Client with any value"));
     }
+    // A search is asked with a body and changes nothing.
+    let looks = safe || request.uri().path().ends_with("/search");
+    if settings.read_only && from_browser && !looks {
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "read-only",
+            "browsers change nothing here",
+            "riverlog.console.read.only is set on this broker",
+        )
+        .hint("use a Kafka client, the command line, or HTTP from a program"));
+    }
     Ok(None)
 }
 
@@ -315,5 +326,26 @@ mod tests {
         );
         // curl says nothing of all this.
         assert_eq!(status(&settings, "POST", &[host]), None);
+    }
+
+    #[test]
+    fn where_browsers_may_only_look_they_can_still_search() {
+        let settings = HttpSettings {
+            read_only: true,
+            ..HttpSettings::default()
+        };
+        let ask = |path: &str, from_browser: bool| {
+            let mut request = Request::builder().method("POST").uri(path);
+            request = request.header("host", "localhost");
+            if from_browser {
+                request = request.header("sec-fetch-site", "same-origin");
+                request = request.header("riverlog-client", "console");
+            }
+            let refused = guard(&settings, &request.body(()).unwrap());
+            refused.map(|response| response.status().as_u16())
+        };
+        assert_eq!(ask("/v1/topics", true), Some(403));
+        assert_eq!(ask("/v1/topics/t/search", true), None);
+        assert_eq!(ask("/v1/topics", false), None);
     }
 }

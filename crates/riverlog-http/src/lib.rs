@@ -19,11 +19,13 @@ mod position;
 mod problem;
 mod produce;
 mod query;
+mod records;
 mod route;
 mod schema;
 mod topics;
 mod transactions;
 mod value;
+mod watch;
 
 pub use counts::Counted;
 pub use door::{HttpDoor, HttpSettings};

@@ -11,7 +11,7 @@ use utoipa::{Modify, OpenApi};
 
 use crate::door::Answer;
 use crate::problem::Problem;
-use crate::{cluster, fetch, groups, produce, schema, topics, transactions};
+use crate::{cluster, fetch, groups, produce, records, schema, topics, transactions, watch};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -31,6 +31,8 @@ use crate::{cluster, fetch, groups, produce, schema, topics, transactions};
         produce::to_topic,
         produce::to_partition,
         fetch::fetch,
+        records::look,
+        records::search::search,
         groups::view::list,
         groups::view::describe,
         groups::view::delete,
@@ -49,7 +51,16 @@ use crate::{cluster, fetch, groups, produce, schema, topics, transactions};
         transactions::abort,
         groups::offsets::commit_in_transaction,
         cluster::brokers,
+        cluster::configs,
+        cluster::alter_configs,
         cluster::cluster,
+        watch::answers::node,
+        watch::answers::topics,
+        watch::answers::groups,
+        watch::answers::transactions,
+        watch::history::of_node,
+        watch::history::of_topic,
+        watch::history::of_group,
         description,
     ),
     components(schemas(Problem, schema::Record, schema::RecordOut)),

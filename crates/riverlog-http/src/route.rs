@@ -9,7 +9,7 @@ use crate::door::{Answer, Call, HttpDoor};
 use crate::path::Target;
 use crate::problem::Problem;
 use crate::query::Query;
-use crate::{cluster, fetch, groups, openapi, produce, topics, transactions};
+use crate::{cluster, fetch, groups, openapi, produce, records, topics, transactions, watch};
 
 /// What a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,7 @@ enum Place {
     TopicConfig,
     TopicPartitions,
     TopicRecords,
+    TopicSearch,
     Partition,
     PartitionRecords,
     Groups,
@@ -37,8 +38,16 @@ enum Place {
     TransactionAbort,
     TransactionOffsets,
     Brokers,
+    BrokerConfig,
     Cluster,
     Description,
+    Stats,
+    StatsTopics,
+    StatsGroups,
+    StatsTransactions,
+    HistoryNode,
+    HistoryTopic,
+    HistoryGroup,
 }
 
 impl Place {
@@ -50,6 +59,7 @@ impl Place {
             (["topics", _, "config"], None) => Place::TopicConfig,
             (["topics", _, "partitions"], None) => Place::TopicPartitions,
             (["topics", _, "records"], None) => Place::TopicRecords,
+            (["topics", _, "search"], None) => Place::TopicSearch,
             (["topics", _, "partitions", _], None) => Place::Partition,
             (["topics", _, "partitions", _, "records"], None) => Place::PartitionRecords,
             (["groups"], None) => Place::Groups,
@@ -68,8 +78,16 @@ impl Place {
             (["transactions", _], Some("abort")) => Place::TransactionAbort,
             (["transactions", _, "offsets"], None) => Place::TransactionOffsets,
             (["brokers"], None) => Place::Brokers,
+            (["brokers", _, "config"], None) => Place::BrokerConfig,
             (["cluster"], None) => Place::Cluster,
             (["openapi.json"], None) => Place::Description,
+            (["stats"], None) => Place::Stats,
+            (["stats", "topics"], None) => Place::StatsTopics,
+            (["stats", "groups"], None) => Place::StatsGroups,
+            (["stats", "transactions"], None) => Place::StatsTransactions,
+            (["history", "node"], None) => Place::HistoryNode,
+            (["history", "topics", _], None) => Place::HistoryTopic,
+            (["history", "groups", _], None) => Place::HistoryGroup,
             _ => return None,
         })
     }
@@ -82,6 +100,7 @@ impl Place {
             Place::TopicConfig => "topic-config",
             Place::TopicPartitions => "topic-partitions",
             Place::TopicRecords => "topic-records",
+            Place::TopicSearch => "topic-search",
             Place::Partition => "partition",
             Place::PartitionRecords => "partition-records",
             Place::Groups => "groups",
@@ -100,7 +119,15 @@ impl Place {
             Place::TransactionAbort => "transaction-abort",
             Place::TransactionOffsets => "transaction-offsets",
             Place::Brokers => "brokers",
+            Place::BrokerConfig => "broker-config",
             Place::Cluster => "cluster",
+            Place::Stats => "stats",
+            Place::StatsTopics => "stats-topics",
+            Place::StatsGroups => "stats-groups",
+            Place::StatsTransactions => "stats-transactions",
+            Place::HistoryNode => "history-node",
+            Place::HistoryTopic => "history-topic",
+            Place::HistoryGroup => "history-group",
             Place::Description => "description",
         }
     }
@@ -110,7 +137,7 @@ impl Place {
         match self {
             Place::Topics => "GET, POST",
             Place::Topic | Place::Group => "GET, DELETE",
-            Place::GroupOffsets => "GET, POST",
+            Place::GroupOffsets | Place::TopicRecords => "GET, POST",
             Place::Groups | Place::GroupLag | Place::MemberRecords | Place::Transaction => "GET",
             Place::Member => "DELETE",
             Place::GroupReset
@@ -121,11 +148,20 @@ impl Place {
             | Place::TransactionCommit
             | Place::TransactionAbort
             | Place::TransactionOffsets => "POST",
-            Place::TopicConfig => "GET, PATCH",
-            Place::TopicPartitions | Place::TopicRecords => "POST",
+            Place::TopicConfig | Place::BrokerConfig => "GET, PATCH",
+            Place::TopicPartitions | Place::TopicSearch => "POST",
             Place::Partition => "GET",
             Place::PartitionRecords => "POST",
-            Place::Brokers | Place::Cluster | Place::Description => "GET",
+            Place::Brokers
+            | Place::Cluster
+            | Place::Description
+            | Place::Stats
+            | Place::StatsTopics
+            | Place::StatsGroups
+            | Place::StatsTransactions
+            | Place::HistoryNode
+            | Place::HistoryTopic
+            | Place::HistoryGroup => "GET",
         }
     }
 }
@@ -211,8 +247,19 @@ async fn call(
         (Place::TransactionAbort, "POST") => transactions::abort(call).await,
         (Place::TransactionOffsets, "POST") => groups::commit_in_transaction(call).await,
         (Place::Brokers, "GET") => cluster::brokers(&call),
+        (Place::BrokerConfig, "GET") => cluster::configs(&call),
+        (Place::BrokerConfig, "PATCH") => cluster::alter_configs(call).await,
         (Place::Cluster, "GET") => cluster::cluster(&call),
         (Place::Description, "GET") => openapi::description(),
+        (Place::TopicRecords, "GET") => records::look(call).await,
+        (Place::TopicSearch, "POST") => records::search(call).await,
+        (Place::Stats, "GET") => watch::node(call),
+        (Place::StatsTopics, "GET") => watch::topics(call),
+        (Place::StatsGroups, "GET") => watch::groups(call),
+        (Place::StatsTransactions, "GET") => watch::transactions(call),
+        (Place::HistoryNode, "GET") => watch::of_node(call),
+        (Place::HistoryTopic, "GET") => watch::of_topic(call),
+        (Place::HistoryGroup, "GET") => watch::of_group(call),
         _ => {
             let mut response = Problem::new(
                 StatusCode::METHOD_NOT_ALLOWED,

@@ -190,3 +190,68 @@ pub(crate) struct Poll {
     #[param(pattern = "^(number|string)$")]
     int64: Option<String>,
 }
+
+/// What to look at, in all partitions at once.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "a description: the query is read without it")]
+pub(crate) struct Look {
+    /// An offset, `start`, `end`, `-N`, `time:…`, `group:…`; the last ones unless given.
+    offset: Option<String>,
+    /// `next` of the page before: reads on.
+    cursor: Option<String>,
+    /// `first` of the page behind: reads what is before.
+    before: Option<String>,
+    /// Numbers with commas between them; all unless given.
+    partitions: Option<String>,
+    /// Records.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// Of a tail: what stands in the key, the value or a header.
+    contains: Option<String>,
+    /// Of a tail: the key.
+    key_eq: Option<String>,
+    /// Of a tail: what stands in the key.
+    key_contains: Option<String>,
+    /// Of a tail: what stands in the value.
+    value_contains: Option<String>,
+    /// Of a tail: a header's name, or `name=value`.
+    header: Option<String>,
+    /// `read_committed` unless given.
+    #[param(pattern = "^(read_committed|read_uncommitted)$")]
+    isolation: Option<String>,
+    /// How keys and values are written: `json`, `utf8`, `base64`.
+    #[param(pattern = "^(json|utf8|base64)$")]
+    embed: Option<String>,
+    /// `string`: 64-bit numbers as text.
+    #[param(pattern = "^(number|string)$")]
+    int64: Option<String>,
+}
+
+/// How records are written.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "a description: the query is read without it")]
+pub(crate) struct Written {
+    /// How keys and values are written: `json`, `utf8`, `base64`.
+    #[param(pattern = "^(json|utf8|base64)$")]
+    embed: Option<String>,
+    /// `string`: 64-bit numbers as text.
+    #[param(pattern = "^(number|string)$")]
+    int64: Option<String>,
+}
+
+/// A page of a list that is as of the last look.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "a description: the query is read without it")]
+pub(crate) struct List {
+    /// Part of a name.
+    filter: Option<String>,
+    /// From 0.
+    #[param(minimum = 0, maximum = 1000000)]
+    page: Option<u32>,
+    /// Entries of a page.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use riverlog_api::configs;
-use riverlog_core::config::ConfigSource;
+use riverlog_core::config::{ConfigSource, Described};
 use riverlog_core::metadata::{
     AdminAnswer, AdminCommand, AdminResult, ConfigChange, ConfigResource, NewTopic, TopicImage,
     TopicRef,
@@ -93,7 +93,7 @@ struct AddPartitions {
 }
 
 #[derive(Serialize, ToSchema)]
-struct Configs {
+pub(crate) struct Configs {
     configs: Vec<Config>,
 }
 
@@ -302,10 +302,14 @@ pub(crate) fn configs(call: Call) -> Answer {
 }
 
 fn described(door: &HttpDoor, topic: &TopicImage) -> Configs {
-    let configs = configs::of_topic(&door.node, &topic.configs).into_iter();
-    let configs = configs.map(|c| Config {
+    config_views(configs::of_topic(&door.node, &topic.configs))
+}
+
+/// Configs as an answer shows them.
+pub(crate) fn config_views(configs: Vec<Described>) -> Configs {
+    let configs = configs.into_iter().map(|c| Config {
         name: c.key.name,
-        value: c.value,
+        value: c.value.filter(|_| !c.key.sensitive()),
         source: match c.source {
             ConfigSource::DynamicTopic => "topic",
             ConfigSource::DynamicGroup => "group",
@@ -333,6 +337,17 @@ fn described(door: &HttpDoor, topic: &TopicImage) -> Configs {
     responses((status = 200, description = "All of them, afterwards", body = Configs))
 )]
 pub(crate) async fn alter_configs(mut call: Call) -> Answer {
+    let (changes, validate_only) = config_changes(&mut call).await?;
+    let topic = call.door.topic(call.name())?;
+    let resource = ConfigResource::Topic(topic.name.clone());
+    change_configs(&call.door, resource, changes, validate_only).await?;
+    let topic = call.door.topic(&topic.name)?;
+    Ok(call.answer_json(StatusCode::OK, &described(&call.door, &topic)))
+}
+
+/// What a request wants changed, and whether it only asks if it could be. The body is a merge patch: a value sets, null goes back
+/// to the default.
+pub(crate) async fn config_changes(call: &mut Call) -> Result<(Vec<ConfigChange>, bool), Problem> {
     let validate_only = call.query.flag("validate_only")?;
     std::mem::take(&mut call.query).done()?;
     if call.content_type() == Some("application/merge-patch+json") {
@@ -340,7 +355,6 @@ pub(crate) async fn alter_configs(mut call: Call) -> Answer {
         call.headers.insert(header::CONTENT_TYPE, json);
     }
     let asked: BTreeMap<String, Value> = call.json().await?;
-    let topic = call.door.topic(call.name())?;
     let changes = asked
         .into_iter()
         .map(|(key, value)| match value {
@@ -351,14 +365,21 @@ pub(crate) async fn alter_configs(mut call: Call) -> Answer {
             }
         })
         .collect::<Result<Vec<_>, Problem>>()?;
+    Ok((changes, validate_only))
+}
+
+pub(crate) async fn change_configs(
+    door: &HttpDoor,
+    resource: ConfigResource,
+    changes: Vec<ConfigChange>,
+    validate_only: bool,
+) -> Result<(), Problem> {
     let command = AdminCommand::AlterConfigs {
-        resources: vec![(ConfigResource::Topic(topic.name.clone()), changes)],
+        resources: vec![(resource, changes)],
         replace: false,
         validate_only,
     };
-    admin(&call.door, command).await?;
-    let topic = call.door.topic(&topic.name)?;
-    Ok(call.answer_json(StatusCode::OK, &described(&call.door, &topic)))
+    admin(door, command).await.map(|_| ())
 }
 
 fn config_text(key: &str, value: Value) -> Result<String, Problem> {

@@ -287,6 +287,8 @@ pub(super) const BROKER: &[Key] = keys! {
         "Memory for batches between their arrival and their answer; beyond it requests wait.";
     "riverlog.cold.read.bytes", Long(1_048_576, L), "67108864", fixed, used,
         "Memory for reads of old data; beyond it they wait.";
+    "riverlog.console.read.only", Bool, "false", fixed, used,
+        "Browsers change nothing: the console shows no actions, and what a browser would write is refused.";
     "riverlog.durability", DURABILITY, "sync", live, used,
         "Default of the topic key of that name.";
     "riverlog.http.address", String, "127.0.0.1:8082", fixed, used,

@@ -47,7 +47,7 @@ struct Bounds {
     wait: Duration,
 }
 
-const ISOLATION: &[(&str, Isolation)] = &[
+pub(crate) const ISOLATION: &[(&str, Isolation)] = &[
     ("read_committed", Isolation::ReadCommitted),
     ("read_uncommitted", Isolation::ReadUncommitted),
 ];

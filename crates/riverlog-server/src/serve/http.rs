@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::extract::{RawQuery, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{any, get};
 use riverlog_host::Driver;
 use riverlog_http::HttpDoor;
 
+use super::console;
 use super::limits::Limits;
 use super::metrics::{self, MetricsSettings, Times};
 
@@ -43,6 +44,9 @@ pub(crate) fn routes(health: Arc<Health>) -> Router {
         .route("/metrics", get(scrape))
         .route("/style.css", get(style))
         .route("/docs", get(docs))
+        .route("/console", get(console::index))
+        .route("/console/", get(console::index))
+        .route("/console/{*path}", get(console::file))
         .route("/v1", any(api))
         .route("/v1/{*call}", any(api))
         .fallback(|| async { (StatusCode::NOT_FOUND, "there is nothing here; see /\n") })
@@ -186,22 +190,27 @@ const PAGE_POLICY: HeaderValue = HeaderValue::from_static(
 );
 
 async fn docs() -> Response {
-    html(riverlog_http::page())
+    plain(riverlog_http::page())
 }
 
-async fn page(State(health): State<Arc<Health>>) -> Response {
+async fn page(State(health): State<Arc<Health>>, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());
+    if console::is_built() && accept.is_some_and(|accept| accept.contains("text/html")) {
+        return Redirect::temporary("/console/").into_response();
+    }
     let kafka = health.kafka.join(", ");
     let text = format!(
         "<!doctype html><html lang=en><meta charset=utf-8><title>Riverlog</title><link rel=stylesheet href=/style.css>\n\
          <h1>Riverlog {}</h1>\n\
          <p>A Kafka-compatible event log. Clients connect to <code>{kafka}</code>.</p>\n\
-         <ul><li><a href=/docs>the HTTP API</a><li><a href=/v1/topics>topics</a><li><a href=/readyz?verbose>ready?</a><li><a href=/livez>alive?</a><li><a href=/metrics>metrics</a></ul>\n",
+         <ul><li><a href=/console/>console</a><li><a href=/docs>the HTTP API</a><li><a href=/v1/topics>topics</a><li><a href=/readyz?verbose>ready?</a><li><a href=/livez>alive?</a><li><a href=/metrics>metrics</a></ul>\n",
         env!("CARGO_PKG_VERSION")
     );
-    html(text)
+    plain(text)
 }
 
-fn html(text: String) -> Response {
+/// A page that runs nothing.
+pub(super) fn plain(text: String) -> Response {
     (
         [
             (

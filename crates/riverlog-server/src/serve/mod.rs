@@ -1,6 +1,7 @@
 //! `riverlog serve`: sockets, threads and signals around a node.
 
 mod connection;
+mod console;
 mod descriptors;
 mod http;
 mod limits;
@@ -319,6 +320,7 @@ async fn serve(
         times: Times::default(),
     });
     if let Some((socket, at)) = http {
+        tokio::spawn(look(Arc::clone(&health.door)));
         tracing::info!("HTTP at http://{at}");
         let listener = tokio::net::TcpListener::from_std(socket).map_err(broken)?;
         let routes = http::routes(Arc::clone(&health));
@@ -354,6 +356,16 @@ async fn serve(
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
+}
+
+/// Looks at the node again and again, for those who want to see how it was.
+async fn look(door: Arc<HttpDoor>) {
+    let mut every = tokio::time::interval(HttpDoor::LOOK_EVERY);
+    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    loop {
+        every.tick().await;
+        door.look().await;
+    }
 }
 
 /// What Testcontainers' modules wait for in Kafka's log; said only when this truly serves.

@@ -33,6 +33,7 @@ pub(crate) fn http_settings(values: BrokerValues<'_>, loopback: bool) -> HttpSet
         loopback,
         hosts: list("riverlog.http.hosts"),
         origins: list("riverlog.http.cors.origins"),
+        read_only: values.is_true("riverlog.console.read.only"),
         ..HttpSettings::default()
     }
 }
