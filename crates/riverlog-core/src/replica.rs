@@ -170,6 +170,20 @@ impl Leader {
         self.advance()
     }
 
+    /// Min ISR and the controller's word at once: with one of them alone, a leadership that begins would take itself for the only
+    /// copy, or for enough. Returns the new high watermark when it moved.
+    pub fn set_partition(
+        &mut self,
+        min_isr: usize,
+        own: BrokerId,
+        replicas: &[BrokerId],
+        isr: &[BrokerId],
+        now: Now,
+    ) -> Option<Offset> {
+        self.min_isr = min_isr.max(1);
+        self.set_replicas(own, replicas, isr, now)
+    }
+
     /// The controller's word on who the replicas are and who of them is in sync; this replica itself may be named or not.
     /// Returns the new high watermark when it moved.
     ///
@@ -325,12 +339,16 @@ impl Leader {
     /// (what of that was acknowledged may lie above the watermark, as long as it is known to be low): the controller is to be
     /// asked to take them in. In order of id.
     pub fn caught_up(&self) -> Vec<BrokerId> {
+        let began = match active(Mutant::EpochStartIgnored) {
+            true => Offset::ZERO,
+            false => self.began,
+        };
         self.followers
             .iter()
             .filter(|(_, f)| !f.in_sync)
             .filter(|(_, f)| {
                 f.position
-                    .is_some_and(|p| self.counts(&p) >= self.high_watermark.max(self.began))
+                    .is_some_and(|p| self.counts(&p) >= self.high_watermark.max(began))
             })
             .map(|(id, _)| *id)
             .collect()
@@ -386,12 +404,12 @@ impl Leader {
         let own = self.counts(&self.own);
         self.followers
             .values()
-            .filter(|f| f.in_sync || f.joining)
+            .filter(|f| f.in_sync || (f.joining && !active(Mutant::JoiningNotCounted)))
             .try_fold(own, |least, f| Some(least.min(self.counts(&f.position?))))
     }
 
     fn advance(&mut self) -> Option<Offset> {
-        if self.is_under_min_isr() {
+        if self.is_under_min_isr() && !active(Mutant::MinIsrIgnored) {
             return None;
         }
         // A restarted follower reports a shorter log until it has fetched again. Records below the high watermark were

@@ -26,6 +26,10 @@ macro_rules! mutants {
         impl Mutant {
             /// All of them.
             pub const ALL: &[Mutant] = &[$(Mutant::$name),*];
+            /// Whether it takes several nodes to notice it.
+            pub fn is_of_clusters(self) -> bool {
+                self as u8 >= Mutant::EarlierLifeInSync as u8
+            }
             /// Its name on the command line.
             pub fn name(self) -> &'static str {
                 match self { $(Mutant::$name => $text,)* }
@@ -105,6 +109,7 @@ mutants! {
     PendingOffsetsCount = "pending-offsets-count",
     /// A batch of an epoch that a marker has ended is taken.
     LateFrameAccepted = "late-frame-accepted",
+    // It takes several nodes to notice what comes from here on, see `Mutant::is_of_clusters`.
     /// What a follower said in an earlier life counts for the in-sync set.
     EarlierLifeInSync = "earlier-life-in-sync",
     /// A follower takes the leader's high watermark over before it has cut what the leader doesn't have.
@@ -159,6 +164,24 @@ mutants! {
     GenerationKept = "generation-kept",
     /// A member that is gone is never expired.
     DeadMemberKept = "dead-member-kept",
+    /// A follower that is asked for doesn't count for the high watermark until it is in the in-sync set.
+    JoiningNotCounted = "joining-not-counted",
+    /// A follower may be in sync that has what is known to be acknowledged, not what may be.
+    EpochStartIgnored = "epoch-start-ignored",
+    /// The high watermark moves on with fewer than min ISR in sync.
+    MinIsrIgnored = "min-isr-ignored",
+    /// Who was eligible once stays so.
+    EligibleForEver = "eligible-for-ever",
+    /// A node with an empty disk is taken for the one that it was.
+    DiskNotNoticed = "disk-not-noticed",
+    /// A leader changes the in-sync set of a partition that has changed since.
+    PartitionEpochUnchecked = "partition-epoch-unchecked",
+    /// A node leads what an image of before its start says.
+    OldImageLeads = "old-image-leads",
+    /// Logs that metadata hasn't named yet are taken for leftovers.
+    StraysRemovedEarly = "strays-removed-early",
+    /// A leader takes a follower's word before it has looked whether their logs agree.
+    WordBeforeLook = "word-before-look",
 }
 
 #[cfg(feature = "planted")]

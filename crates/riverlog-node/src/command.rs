@@ -197,3 +197,12 @@ pub struct PartitionDescription {
     /// Why it refuses appends, when it does.
     pub failed: Option<String>,
 }
+
+/// A copy of a partition on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyDescription {
+    /// It leads; else it follows.
+    pub leads: bool,
+    /// As this node knows it: a follower's high watermark comes a little later than its leader's.
+    pub partition: PartitionDescription,
+}

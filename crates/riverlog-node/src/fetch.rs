@@ -22,7 +22,7 @@ use crate::command::{
 use crate::errors::read_code;
 use crate::jobs::Work;
 use crate::node::Node;
-use crate::partition::{Owed, Partition, State};
+use crate::partition::{Owed, Partition, State, epoch_end};
 use crate::timers::{Timer, TimerId};
 
 /// A partition's list of parked fetches is swept when it is longer than this and than twice what lived last time.
@@ -438,6 +438,7 @@ impl State {
             Isolation::ReadCommitted => last_stable_offset,
         };
         let until = until + i64::from(riverlog_mutants::active(Mutant::WatermarkTooFar));
+        let leads = self.leader.epoch;
         let log = self
             .log
             .as_mut()
@@ -456,9 +457,10 @@ impl State {
             diverging_epoch: None,
         };
         if asked.last_fetched_epoch.0 >= 0 {
-            let (epoch, end) = log
-                .epoch_end(asked.last_fetched_epoch)
-                .map_or((LeaderEpoch::NONE, Offset(-1)), |e| (e.epoch, e.end));
+            // A client may have read of a leadership that is to come.
+            let known = Some(asked.last_fetched_epoch).filter(|epoch| *epoch <= leads);
+            let known = known.and_then(|epoch| epoch_end(log, epoch));
+            let (epoch, end) = known.map_or((LeaderEpoch::NONE, Offset(-1)), |e| (e.epoch, e.end));
             if epoch < asked.last_fetched_epoch || end < asked.from {
                 fetched.diverging_epoch = Some((epoch, end));
                 return Ok((fetched, None));

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, MetadataImage};
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::ErrorCode;
 
 use crate::controller::AdminReply;
@@ -194,7 +195,7 @@ impl Node {
         let mut state = self.membership.0.lock();
         let mine = known.filter(|b| b.incarnation == state.incarnation);
         let Some(mine) = mine else {
-            return false;
+            return active(Mutant::OldImageLeads);
         };
         let news = state.epoch != Some(mine.epoch);
         state.epoch = Some(mine.epoch);

@@ -10,7 +10,7 @@ use crate::command::{Isolation, OffsetAnswer, OffsetQuery, Reply};
 use crate::errors::read_code;
 use crate::jobs::Work;
 use crate::node::Node;
-use crate::partition::{Owed, Partition, State};
+use crate::partition::{Owed, Partition, State, epoch_end};
 
 /// A look-up by time, to be run as a job.
 pub(crate) struct TimeLookup {
@@ -178,7 +178,7 @@ impl Node {
         if epoch > state.leader.epoch {
             return Ok(unknown);
         }
-        Ok(log.epoch_end(epoch).map_or(unknown, |e| (e.epoch, e.end)))
+        Ok(epoch_end(log, epoch).map_or(unknown, |e| (e.epoch, e.end)))
     }
 
     pub(crate) fn delete_before(

@@ -10,6 +10,7 @@ use riverlog_core::groups::GroupShard;
 use riverlog_core::metadata::{ControllerSettings, MetadataImage, MetadataRecord};
 use riverlog_core::transactions::TransactionShard;
 use riverlog_log::{Disk, LogKey, OpenError, Volume};
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 
 use crate::apply::metadata_settings;
@@ -77,6 +78,9 @@ pub(crate) fn open(
     }
     if node.settings.quorum == Quorum::Shared {
         node.open_unclaimed()?;
+        if active(Mutant::StraysRemovedEarly) {
+            node.remove_strays(&image);
+        }
     }
     node.volume.recovered()?;
     node.tell_accepted_loss();

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::config::TopicConfig;
 use riverlog_core::replica::{Follower, Leader, Position};
-use riverlog_log::{DiskError, Log, LogKey, Upkeep, Write};
+use riverlog_log::{DiskError, EpochEnd, Log, LogKey, Upkeep, Write};
 use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{LeaderEpoch, Offset};
 use smallvec::SmallVec;
@@ -443,6 +443,19 @@ pub(crate) fn position(log: &Log) -> Position {
     Position {
         written,
         synced: log.synced().min(written),
+    }
+}
+
+/// The largest epoch at or below one, and its end, of a log that is led in a later epoch than that one: what the log has of the epoch
+/// before ends where the log does, whether or not the leadership has written anything yet.
+pub(crate) fn epoch_end(log: &Log, epoch: LeaderEpoch) -> Option<EpochEnd> {
+    let last = log.last_epoch();
+    match last.0 >= 0 && epoch > last {
+        true => Some(EpochEnd {
+            epoch: last,
+            end: log.log_end_offset(),
+        }),
+        false => log.epoch_end(epoch),
     }
 }
 

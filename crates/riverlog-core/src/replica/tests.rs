@@ -508,6 +508,16 @@ fn at_both(offset: i64) -> Position {
 }
 
 #[test]
+fn a_leadership_that_begins_takes_itself_neither_for_the_only_copy_nor_for_enough() {
+    let all = [OWN, BrokerId(2), BrokerId(3)];
+    for isr in [&all[..2], &all[..1]] {
+        let mut leader = Leader::new(LeaderEpoch(5), at_both(10), Offset(4), true);
+        let moved = leader.set_partition(2, OWN, &all, isr, Now::default());
+        assert_eq!((moved, leader.high_watermark()), (None, Offset(4)));
+    }
+}
+
+#[test]
 fn who_joins_has_all_that_was_there_when_the_epoch_began_and_speaks_in_this_life() {
     let (mut leader, at) = trio(&[OWN, BrokerId(2)]);
     let epoch_of = |id: BrokerId| Some(100 + i64::from(id.0));

@@ -7,11 +7,12 @@ use riverlog_core::Now;
 use riverlog_core::config::TopicConfig;
 use riverlog_core::metadata::PartitionImage;
 use riverlog_core::replica::{Follower, Leader};
-use riverlog_wire::{BrokerId, ErrorCode, Offset};
+use riverlog_log::LogKey;
+use riverlog_wire::{BrokerId, ErrorCode, Offset, PartitionIndex, TopicId};
 
 use crate::append::Ack;
 use crate::bounded::Bound;
-use crate::command::AppendFailure;
+use crate::command::{AppendFailure, CopyDescription};
 use crate::node::Node;
 use crate::partition::{Following, Leading, Owed, Partition, Standing, State, position};
 
@@ -19,6 +20,19 @@ use crate::partition::{Following, Leading, Owed, Partition, Standing, State, pos
 const NOBODY: BrokerId = BrokerId(-1);
 
 impl Node {
+    /// The copy of a partition on this node, whether it leads or follows; `None` when there is none.
+    pub fn describe_copy(&self, topic: TopicId, partition: i32) -> Option<CopyDescription> {
+        let partition = self.by_key(LogKey {
+            topic,
+            partition: PartitionIndex(partition),
+        })?;
+        let state = partition.state.lock();
+        Some(CopyDescription {
+            leads: state.leads(),
+            partition: state.describe(&partition),
+        })
+    }
+
     /// Whether a copy belongs here.
     pub(crate) fn is_replica(&self, image: &PartitionImage) -> bool {
         image.replicas.contains(&self.settings.broker)
@@ -86,10 +100,10 @@ impl State {
             leading.asked = false;
         }
         if image.replicas.len() > 1 {
-            self.leader.set_min_isr(self.min_isr);
+            let (min_isr, replicas) = (self.min_isr, &image.replicas);
             let moved = self
                 .leader
-                .set_replicas(me, &image.replicas, &image.isr, now);
+                .set_partition(min_isr, me, replicas, &image.isr, now);
             if moved.is_some() {
                 self.watermark_moved(owed);
             }

@@ -8,13 +8,14 @@ use bytes::Bytes;
 use riverlog_core::Now;
 use riverlog_core::replica::{FollowerAnswer, Position};
 use riverlog_log::{Log, LogKey, Read, ReadError, ReadPlan};
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset};
 
 use super::{PeerAsk, PeerPart};
 use crate::errors::read_code;
 use crate::jobs::Work;
 use crate::node::Node;
-use crate::partition::{Owed, Partition, State};
+use crate::partition::{Owed, Partition, State, epoch_end};
 use crate::peers::Message;
 use crate::timers::Timer;
 
@@ -150,7 +151,7 @@ impl Node {
     /// Whether a follower speaks in the life that it is registered for: what an earlier one had may be lost.
     fn is_lives_epoch(&self, broker: BrokerId, epoch: i64) -> bool {
         let image = self.image.load();
-        riverlog_mutants::active(riverlog_mutants::Mutant::EarlierLifeInSync)
+        active(Mutant::EarlierLifeInSync)
             || image.brokers.get(&broker).is_some_and(|b| b.epoch == epoch)
     }
 
@@ -279,11 +280,9 @@ impl State {
         now: Now,
         owed: &mut Owed,
     ) -> Result<Served, ErrorCode> {
-        self.check_epoch(ask.epoch)?;
-        let log = self
-            .log
-            .as_mut()
-            .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+        if !active(Mutant::FollowerEpochUnchecked) || !self.leads() {
+            self.check_epoch(ask.epoch)?;
+        }
         let news = |answer, records, plan| Served {
             part: PeerPart {
                 key: ask.key,
@@ -293,6 +292,23 @@ impl State {
             plan,
             news: true,
         };
+        if active(Mutant::WordBeforeLook) {
+            let said = Position {
+                written: ask.written,
+                synced: ask.synced,
+            };
+            let epoch = ask.epoch;
+            let moved = self
+                .leader
+                .on_follower_fetch(from, broker_epoch, epoch, said, now);
+            if let Ok(Some(_)) = moved {
+                self.watermark_moved(owed);
+            }
+        }
+        let log = self
+            .log
+            .as_mut()
+            .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
         // Before its word is taken: what it has beyond what both have in common must not count.
         if let Some((epoch, end)) = diverging(log, ask) {
             let answer = FollowerAnswer::Diverging { epoch, end };
@@ -354,8 +370,7 @@ fn diverging(log: &Log, ask: &PeerAsk) -> Option<(LeaderEpoch, Offset)> {
         return None;
     }
     let none = (LeaderEpoch::NONE, Offset(-1));
-    let (epoch, end) = log
-        .epoch_end(ask.last_epoch)
-        .map_or(none, |e| (e.epoch, e.end));
+    let known = epoch_end(log, ask.last_epoch);
+    let (epoch, end) = known.map_or(none, |e| (e.epoch, e.end));
     (epoch < ask.last_epoch || end < ask.from).then_some((epoch, end))
 }

@@ -1,5 +1,6 @@
 //! Nodes, features, producer ids.
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
 use super::replicas::{Gone, for_each_partition, led_by, refused, with, without};
@@ -52,7 +53,8 @@ pub(super) fn register(
     if broker.fenced {
         // One that was unregistered was gone for good: nobody can say what it still has.
         let forgot = known.is_none_or(|k| k.disk != 0 && k.disk != broker.disk);
-        let why = if forgot { Gone::Forgot } else { Gone::Away };
+        let noticed = forgot && !active(Mutant::DiskNotNoticed);
+        let why = if noticed { Gone::Forgot } else { Gone::Away };
         for_each_partition(image, settings, &mut records, |partition, min_isr| {
             without(image, partition, min_isr, broker.id, why)
         });

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, TopicId};
 
 use super::{Outcome, Refusal, answer, refuse, repeated};
@@ -89,7 +90,7 @@ pub(super) fn led_by(partition: &PartitionImage, leader: Option<BrokerId>) -> Pa
 /// The partition with another ISR, and whom that makes eligible.
 fn with_isr(partition: &PartitionImage, isr: Vec<BrokerId>, min_isr: usize) -> PartitionImage {
     let mut elr = Vec::new();
-    if isr.len() < min_isr {
+    if isr.len() < min_isr || active(Mutant::EligibleForEver) {
         let before = partition.isr.iter().chain(&partition.elr);
         elr.extend(before.filter(|b| !isr.contains(b)).copied());
         elr.sort_unstable();
@@ -225,7 +226,9 @@ fn check_change(
             ),
         );
     }
-    if change.partition_epoch != partition.partition_epoch {
+    if change.partition_epoch != partition.partition_epoch
+        && !active(Mutant::PartitionEpochUnchecked)
+    {
         return refuse(
             ErrorCode::INVALID_UPDATE_VERSION,
             format!(
