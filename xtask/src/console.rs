@@ -82,10 +82,11 @@ fn install(dir: &Path) -> Result<()> {
     if std::fs::read_to_string(&mark).is_ok_and(|there| there == wanted) {
         return Ok(());
     }
+    // `npm ci` refuses a lock file that leaves out what only other systems need.
     program("npm")
         .dir(dir)
         .args([
-            "ci",
+            "install",
             "--ignore-scripts",
             "--prefer-offline",
             "--no-progress",
