@@ -83,8 +83,6 @@ marks! {
     DamageSkipped,
     /// A cleaned segment took the place of others.
     SegmentsCleaned,
-    /// A segment that nobody wrote to was closed so that it could be cleaned.
-    IdleSegmentClosed,
     /// A deleted key has left nothing, not even its tombstone.
     TombstoneGone,
     /// A transaction ran out of time.

@@ -11,8 +11,9 @@ pub(crate) const TOPIC: &str = "keyed";
 pub(crate) const PARTITIONS: i32 = 2;
 /// Keys of a partition.
 pub(crate) const KEYS: u64 = 8;
-/// Records that a partition has at most once all that may be cleaned is: one for each key, and those of the last segment.
-const CLEANED: usize = KEYS as usize + 36;
+/// Records that a partition has at most once all that may be cleaned is: one for each key, and those of the last segment and
+/// of the one that recovery compares.
+const CLEANED: usize = KEYS as usize + 72;
 
 /// A record: the number that the writer gave it, counted over all keys; a tombstone or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -452,7 +452,7 @@ impl Log {
     }
 
     /// The place in the write-ahead log before which every entry of this log is about what is written.
-    pub(super) fn covered_lsn(&self) -> Option<Lsn> {
+    fn covered_lsn(&self) -> Option<Lsn> {
         match self.loaded.get() {
             Some(log) if !log.queue.is_empty() || !log.in_flight.is_empty() => self.written_lsn,
             _ => self.last_lsn,

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use riverlog_mutants::{Mark, Mutant, active, sometimes};
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::batch::{Batch, BatchError, batches};
 use riverlog_wire::{Offset, ProducerEpoch, ProducerId};
 
@@ -49,9 +49,6 @@ pub struct CleanRules {
     pub cleaned: Offset,
     /// `min.compaction.lag.ms`: segments with newer records stay as they are.
     pub min_lag_ms: u64,
-    /// `max.compaction.lag.ms`: the last segment is closed once its first record has waited for so long, whether anybody writes
-    /// or not. `None`: it is closed by the append that no longer fits it.
-    pub max_lag_ms: Option<u64>,
     /// `delete.retention.ms`: how long tombstones and markers stay once they are all that is left.
     pub delete_retention_ms: u64,
     /// Bytes that the map of keys may take. When it is full, the rest is for the next pass.
@@ -250,13 +247,11 @@ impl Log {
         let cut = self.cut.is_some();
         let until = rules.until.min(bound);
         let cleaned = self.cleaned(rules);
-        self.loaded_mut()?;
+        let log = self.loaded_mut()?;
         if cut {
             // Recovery might do the cut again.
             return Ok(0..0);
         }
-        self.close_waiting(rules, cleaned, until);
-        let log = self.loaded_mut()?;
         let too_new = |at: i64| {
             let age = rules.now_ms.saturating_sub(at);
             rules.min_lag_ms > 0
@@ -276,28 +271,6 @@ impl Log {
             end += 1;
         }
         Ok(0..end)
-    }
-
-    /// Begins a segment when the last one holds a record that has waited for compaction as long as it may. Not while
-    /// anything in it could not be cleaned yet: an empty last segment is forgotten when the log is no longer in use.
-    fn close_waiting(&mut self, rules: &CleanRules, cleaned: Offset, until: Offset) {
-        let key = self.key;
-        let (Some(max), Some(log)) = (rules.max_lag_ms, self.loaded.get_mut()) else {
-            return;
-        };
-        let facts = log.active().facts();
-        let age = rules.now_ms.saturating_sub(facts.first_timestamp);
-        let overdue = u64::try_from(age).is_ok_and(|age| age >= max);
-        // After a failed write the file is longer than what counts, until the next write to it.
-        let quiet = log.queue.is_empty() && log.in_flight.is_empty() && !log.needs_cut;
-        if quiet && overdue && !facts.is_empty() && facts.next > cleaned && facts.next <= until {
-            sometimes(Mark::IdleSegmentClosed);
-            let next = Segment::new(key, log.dir.clone(), facts.next);
-            log.push_segment(Arc::new(next));
-            // Recovery begins with an empty segment then, and has nothing to compare.
-            log.check = Default::default();
-            self.tell_volume(self.covered_lsn());
-        }
     }
 
     /// Begins a pass. `None`: nothing is dirty that is in synced segments ([`Log::sync_segments`] makes more so), or another

@@ -261,7 +261,6 @@ impl Run {
                     until: self.stable()?,
                     cleaned: Offset(self.cleaned),
                     min_lag_ms: self.random.below(3) * 30,
-                    max_lag_ms: [None, None, Some(0), Some(100)][self.random.below(4) as usize],
                     delete_retention_ms: self.random.below(200),
                     map_bytes: [100, 400, 1 << 16][self.random.below(3) as usize],
                 };
