@@ -58,6 +58,7 @@ fn commit_patiently(
     topic: &str,
     offset: i64,
 ) -> Result<()> {
+    connection.find_coordinator(0, group)?;
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let request = commit_of(group.to_owned(), topic, offset);

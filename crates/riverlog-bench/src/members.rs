@@ -31,7 +31,8 @@ pub(crate) fn run(
 ) -> Result<()> {
     let mut connection = Connection::open(broker)?;
     let group = topic(&mut connection, 1, &[])?;
-    // The coordinator's topic is made by another group.
+    connection.find_coordinator(0, &group)?;
+    // The coordinator is at work before the clock runs.
     let mut warm = Member::new(broker, format!("{group}-warm"), 1)?;
     warm.join()?;
     drop(warm);

@@ -27,6 +27,7 @@ pub(crate) fn run(broker: &str, partitions: i32, seconds: u64) -> Result<()> {
     let mut connection = Connection::open(broker)?;
     let topic = topic(&mut connection, partitions, &[])?;
     let id = format!("{topic}-id");
+    connection.find_coordinator(1, &id)?;
     let until = Instant::now() + Duration::from_secs(60);
     let (producer, epoch) = loop {
         let request = InitProducerIdRequest {

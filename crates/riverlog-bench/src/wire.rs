@@ -13,8 +13,8 @@ use riverlog_wire::messages::create_topics_request::{CreatableTopic, CreatableTo
 use riverlog_wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use riverlog_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use riverlog_wire::messages::{
-    ApiKey, CreateTopicsRequest, FetchRequest, FetchResponse, ProduceRequest, ProduceResponse,
-    Request, Response,
+    ApiKey, CreateTopicsRequest, FetchRequest, FetchResponse, FindCoordinatorRequest,
+    ProduceRequest, ProduceResponse, Request, Response,
 };
 use riverlog_wire::primitives::Reader;
 use riverlog_wire::{ErrorCode, LeaderEpoch};
@@ -26,6 +26,7 @@ const PARTITIONS: i32 = 12;
 const DEPTH: usize = 5;
 const PRODUCE: i16 = 9;
 const FETCH: i16 = 11;
+const FIND_COORDINATOR: i16 = 4;
 
 /// What is produced.
 pub(crate) struct Load {
@@ -46,6 +47,29 @@ impl Connection {
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         Ok(Connection(stream))
     }
+
+    /// Waits until the broker has a coordinator for the group (`kind` 0) or transactional id (1). To ask for it is what makes
+    /// Kafka create the coordinator's topic: nothing else does.
+    pub(crate) fn find_coordinator(&mut self, kind: i8, key: &str) -> Result<()> {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let request = FindCoordinatorRequest {
+                key_type: kind,
+                coordinator_keys: vec![key.to_owned()],
+                ..FindCoordinatorRequest::default()
+            };
+            let answer = self.call(FIND_COORDINATOR, &request)?;
+            let error = answer.coordinators.first().map(|found| found.error_code);
+            match error {
+                Some(ErrorCode::NONE) => return Ok(()),
+                Some(error) if error.retriable() && Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                _ => return Err(format!("no coordinator of {key}: {error:?}").into()),
+            }
+        }
+    }
+
     /// One response frame, without its length.
     pub(crate) fn receive(&mut self) -> Result<Bytes> {
         let mut length = [0; 4];
