@@ -244,3 +244,60 @@ pub(super) fn decode_format(bytes: &[u8]) -> Format {
         None => Format::Damaged("it has no id"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_of_version_1_is_read_without_its_checks() {
+        let mark = Mark {
+            mark: LogMark {
+                start: Offset(3),
+                end: Offset(9),
+                segments_synced: Offset(7),
+                size_bytes: 4096,
+                last_epoch: LeaderEpoch(5),
+                check: EndCheck {
+                    records: 1,
+                    blocks: 2,
+                    size: 3,
+                    crc: 4,
+                },
+            },
+            covered: Lsn(11),
+        };
+        let key = |partition| LogKey {
+            topic: TopicId([7; 16]),
+            partition: PartitionIndex(partition),
+        };
+        let head = Head {
+            volume: 1,
+            sequence: 2,
+            place: WalPlace {
+                durable: Lsn(3),
+                segment: 4,
+                previous: 5,
+            },
+            released: Lsn(6),
+        };
+        let (now, _) = encode(&head, vec![(key(0), mark), (key(1), mark)].into_iter());
+        let mut old = now[..HEADER].to_vec();
+        old[4..6].copy_from_slice(&1u16.to_be_bytes());
+        for log in now[HEADER..now.len() - CRC].chunks(LOG) {
+            old.extend_from_slice(&log[..LOG_OLD]);
+        }
+        old.extend_from_slice(&crc32_iscsi(&old).to_be_bytes());
+        let read = decode(&old).expect("version 1 is known");
+        let unchecked = Mark {
+            mark: LogMark {
+                check: EndCheck::default(),
+                ..mark.mark
+            },
+            ..mark
+        };
+        assert_eq!(read.head, head);
+        assert_eq!(read.logs, [(key(0), unchecked), (key(1), unchecked)]);
+        assert_eq!(decode(&now).expect("ours").logs[0].1, mark);
+    }
+}
