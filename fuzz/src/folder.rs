@@ -11,7 +11,7 @@ use riverlog_wire::batch::{BatchBuilder, batches};
 use riverlog_wire::compression::Compression;
 use riverlog_wire::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence};
 
-use crate::files::{CHECKED, crc32c};
+use super::files::{CHECKED, crc32c};
 
 const KEY: LogKey = CHECKED.key;
 

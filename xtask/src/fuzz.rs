@@ -37,6 +37,23 @@ impl Default for Args {
     }
 }
 
+/// Seconds that CI gives all targets together.
+const SHORT_S: u64 = 26;
+
+/// What CI runs: the same targets from a test of the workspace, which has been built already. It plays what is kept in `fuzz/seeds`, and
+/// then changes it at random, beginning at a number of the commit; without coverage to guide it, which takes a build of its own
+/// (`cargo xtask fuzz`).
+pub(crate) fn short() -> Result<()> {
+    let seed = place::commit_number()?;
+    cargo()
+        .env("RIVERLOG_FUZZ_SEED", seed.to_string())
+        .env("RIVERLOG_FUZZ_SECONDS", SHORT_S.to_string())
+        .args(["test", "--quiet", "--locked", "--workspace"])
+        .args(["--test", "fuzz_targets", "--", "--nocapture"])
+        .limit(900)
+        .shown_live()
+}
+
 pub(crate) fn run(args: &Args) -> Result<()> {
     let folder = place::root().join("fuzz");
     let all = targets(&fs::read_to_string(folder.join("Cargo.toml"))?)?;

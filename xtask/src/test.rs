@@ -102,6 +102,12 @@ const STEPS: &[Step] = &[
         not_yet: always,
     },
     Step {
+        name: "fuzz-short",
+        quick: true,
+        what: What::Own(fuzz::short),
+        not_yet: always,
+    },
+    Step {
         name: "console",
         quick: false,
         what: What::Own(|| console::run(&console::Args::default())),
@@ -128,7 +134,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "drills",
         quick: false,
-        what: What::Own(|| drill::run(&drill::Args::default())),
+        what: What::Own(drill::short),
         not_yet: always,
     },
     Step {
@@ -179,11 +185,10 @@ const STEPS: &[Step] = &[
 ];
 
 /// Steps that have not been shown to pass on an idle machine from a cold start yet: run when they are named
-/// (`cargo xtask test console console-browser drills fuzz codegen compat contract monitoring`), and with the others once they have been.
+/// (`cargo xtask test console console-browser fuzz codegen compat contract monitoring`), and with the others once they have been.
 const BY_NAME: &[&str] = &[
     "console",
     "console-browser",
-    "drills",
     "fuzz",
     "codegen",
     "compat",

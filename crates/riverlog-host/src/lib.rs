@@ -1,76 +1,38 @@
 //! Drives a node with threads and the system's clocks: one thread for the group commit, others for everything else and
 //! for time. The embedded library and the server use it alike.
-//!
-//! A caller that would only wait for the group commit runs it itself when none is running: that saves two thread switches for
-//! a lone publisher, and the next group forms meanwhile all the same.
 
 mod pending;
+mod signals;
+mod slot;
+mod sync;
+mod waiting;
 
-use std::cell::Cell;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_node::{Entropy, Host, Job, Lane, Node, NodeSettings, Notice, Reply, StartError};
 
-use pending::{Answer, Slot};
-pub use pending::{NodeGone, Pending};
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Help {
-    No,
-    /// This thread calls the node and will look at the jobs itself afterwards.
-    Offered,
-    /// There are jobs, and nobody else has been woken for them.
-    Wanted,
-}
-
-thread_local! {
-    static HELP: Cell<Help> = const { Cell::new(Help::No) };
-}
+pub use pending::Pending;
+use signals::{Driven, Signals, finish, flush_loop, work_loop};
+pub use slot::NodeGone;
+use waiting::Waiting;
 
 /// Wakes the threads, and hands notices on.
-struct Signals {
+struct Wakes {
+    signals: Arc<Signals<Job>>,
     notices: Box<dyn Fn(Notice) + Send + Sync>,
     neighbours: Option<Neighbours>,
-    state: Mutex<State>,
-    flush: Condvar,
-    work: Condvar,
 }
 
-#[derive(Default)]
-struct State {
-    /// `take_jobs` has something that nobody has looked at.
-    jobs: bool,
-    /// The next deadline came closer.
-    deadline: bool,
-    /// Jobs that another thread took and left for the workers.
-    queue: VecDeque<Job>,
-    flush_idle: bool,
-    stop: bool,
-}
-
-impl Host for Signals {
+impl Host for Wakes {
     fn jobs_ready(&self) {
-        if HELP.get() != Help::No {
-            HELP.set(Help::Wanted);
-            return;
-        }
-        let mut state = self.state.lock();
-        state.jobs = true;
-        if state.flush_idle {
-            state.flush_idle = false;
-            self.flush.notify_one();
-        } else {
-            self.work.notify_one();
-        }
+        self.signals.jobs_ready();
     }
     fn deadline_changed(&self) {
-        self.state.lock().deadline = true;
-        self.work.notify_one();
+        self.signals.deadline_changed();
     }
     fn proposals_ready(&self) {
         if let Some(neighbours) = &self.neighbours {
@@ -87,6 +49,35 @@ impl Host for Signals {
     }
 }
 
+/// A node on the clocks of this process.
+#[derive(Clone)]
+struct OnClock {
+    node: Arc<Node>,
+    clock: Clock,
+}
+
+impl Driven for OnClock {
+    type Job = Job;
+    fn take_jobs(&self) -> Vec<Job> {
+        self.node.take_jobs()
+    }
+    fn is_flush(job: &Job) -> bool {
+        job.lane() == Lane::Flush
+    }
+    fn run(&self, job: Job) {
+        self.node.on_job_done(job.run(), self.clock.now());
+    }
+    fn next_deadline(&self) -> Option<Duration> {
+        self.node.next_deadline()
+    }
+    fn tick(&self) {
+        self.node.tick(self.clock.now());
+    }
+    fn elapsed(&self) -> Duration {
+        self.clock.start.elapsed()
+    }
+}
+
 /// Whom to wake in a cluster. Called on any of the node's threads, perhaps with locks held: neither may call the node.
 pub struct Neighbours {
     /// The node's controller has proposals: whoever runs the quorum takes them.
@@ -98,13 +89,6 @@ pub struct Neighbours {
 impl std::fmt::Debug for Neighbours {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Neighbours").finish_non_exhaustive()
-    }
-}
-
-impl Signals {
-    fn leave(&self, job: Job) {
-        self.state.lock().queue.push_back(job);
-        self.work.notify_one();
     }
 }
 
@@ -174,8 +158,8 @@ impl DriveError {
 pub struct Driver {
     /// The node; calls that need no wait can be made on it directly, with [`Driver::now`].
     pub node: Arc<Node>,
-    signals: Arc<Signals>,
-    clock: Clock,
+    driven: OnClock,
+    signals: Arc<Signals<Job>>,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
     closed: AtomicBool,
 }
@@ -183,7 +167,7 @@ pub struct Driver {
 impl std::fmt::Debug for Driver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Driver")
-            .field("clock", &self.clock)
+            .field("clock", &self.driven.clock)
             .finish_non_exhaustive()
     }
 }
@@ -222,19 +206,20 @@ impl Driver {
         let clock = Clock {
             start: Instant::now(),
         };
-        let signals = Arc::new(Signals {
+        let signals = Arc::new(Signals::new());
+        let host = Arc::new(Wakes {
+            signals: Arc::clone(&signals),
             notices: Box::new(notices),
             neighbours,
-            state: Mutex::default(),
-            flush: Condvar::new(),
-            work: Condvar::new(),
         });
-        let host = Arc::clone(&signals) as Arc<dyn Host>;
         let node = Node::open(disk, Arc::new(SystemEntropy), host, settings, clock.now())?;
         let driver = Arc::new(Driver {
+            driven: OnClock {
+                node: Arc::clone(&node),
+                clock,
+            },
             node,
             signals,
-            clock,
             threads: Mutex::default(),
             closed: AtomicBool::new(false),
         });
@@ -245,22 +230,18 @@ impl Driver {
         Ok(driver)
     }
 
-    fn spawn(&self, name: &str, run: fn(&Node, &Signals, Clock)) -> std::io::Result<()> {
-        let (node, signals, clock) = (
-            Arc::clone(&self.node),
-            Arc::clone(&self.signals),
-            self.clock,
-        );
+    fn spawn(&self, name: &str, run: fn(&OnClock, &Signals<Job>)) -> std::io::Result<()> {
+        let (driven, signals) = (self.driven.clone(), Arc::clone(&self.signals));
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
-            .spawn(move || run(&node, &signals, clock))?;
+            .spawn(move || run(&driven, &signals))?;
         self.threads.lock().push(thread);
         Ok(())
     }
 
     /// The two clocks at this moment.
     pub fn now(&self) -> Now {
-        self.clock.now()
+        self.driven.clock.now()
     }
 
     /// Calls the node with a reply. `helping`: this thread is going to wait, and would rather run the group commit itself than
@@ -270,23 +251,19 @@ impl Driver {
         helping: bool,
         f: impl FnOnce(&Node, Now, Reply<T>),
     ) -> Pending<'_, T> {
-        let slot = Slot::new();
-        let answer = Answer(Arc::clone(&slot));
-        HELP.set(if helping { Help::Offered } else { Help::No });
-        match self.closed.load(Ordering::Acquire) {
-            true => drop(answer),
-            false => f(
-                &self.node,
-                self.now(),
-                Reply::new(move |value| answer.put(value)),
-            ),
-        }
-        let wanted = HELP.replace(Help::No) == Help::Wanted;
-        Pending {
-            driver: self,
-            slot,
-            wanted,
-        }
+        Pending(Waiting::ask(
+            &self.driven,
+            &self.signals,
+            helping,
+            |answer| match self.closed.load(Ordering::Acquire) {
+                true => drop(answer),
+                false => f(
+                    &self.node,
+                    self.now(),
+                    Reply::new(move |value| answer.put(value)),
+                ),
+            },
+        ))
     }
 
     /// [`Driver::begin`], and the wait.
@@ -304,18 +281,12 @@ impl Driver {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        self.signals.state.lock().stop = true;
-        self.signals.flush.notify_all();
-        self.signals.work.notify_all();
+        self.signals.stop();
         for thread in self.threads.lock().drain(..) {
             // A panic there has already been reported by the panic hook.
             let _ = thread.join();
         }
-        let left: Vec<Job> = self.signals.state.lock().queue.drain(..).collect();
-        for job in left {
-            self.node.on_job_done(job.run(), self.clock.now());
-        }
-        while run_jobs(&self.node, &self.signals, self.clock, false) {}
+        finish(&self.driven, &self.signals);
         self.node
             .close(self.now())
             .map_err(|e| DriveError::Start(e.into()))
@@ -326,88 +297,5 @@ impl Drop for Driver {
     fn drop(&mut self) {
         // What can't be closed cleanly is recovered at the next start; nobody is left to be told.
         let _ = self.close();
-    }
-}
-
-/// Takes the node's jobs. Flushes run here; others too unless `leave_others` puts them in the workers' queue. Returns whether
-/// there were any.
-fn run_jobs(node: &Node, signals: &Signals, clock: Clock, leave_others: bool) -> bool {
-    let jobs = node.take_jobs();
-    let any = !jobs.is_empty();
-    let (flushes, others): (Vec<Job>, Vec<Job>) =
-        jobs.into_iter().partition(|job| job.lane() == Lane::Flush);
-    for job in others {
-        if leave_others {
-            signals.leave(job);
-        } else {
-            node.on_job_done(job.run(), clock.now());
-        }
-    }
-    // The next group, if any, is announced by `jobs_ready`: a publisher doesn't commit for others for ever.
-    for job in flushes {
-        node.on_job_done(job.run(), clock.now());
-    }
-    any
-}
-
-fn flush_loop(node: &Node, signals: &Signals, clock: Clock) {
-    loop {
-        {
-            let mut state = signals.state.lock();
-            while !state.jobs && !state.stop {
-                state.flush_idle = true;
-                signals.flush.wait(&mut state);
-            }
-            state.flush_idle = false;
-            if state.stop {
-                return;
-            }
-            state.jobs = false;
-        }
-        run_jobs(node, signals, clock, true);
-    }
-}
-
-fn work_loop(node: &Node, signals: &Signals, clock: Clock) {
-    loop {
-        let deadline = node.next_deadline();
-        let (job, look, due) = {
-            let mut state = signals.state.lock();
-            loop {
-                let due = deadline.is_some_and(|d| d <= clock.start.elapsed());
-                // While the group commit runs, nobody else looks at new jobs (a cold read, say).
-                let look = state.jobs && !state.flush_idle;
-                if state.stop {
-                    return;
-                }
-                if look || due || state.deadline || !state.queue.is_empty() {
-                    state.deadline = false;
-                    if look {
-                        state.jobs = false;
-                    }
-                    break (state.queue.pop_front(), look, due);
-                }
-                match deadline {
-                    Some(at) => {
-                        let wait = at
-                            .saturating_sub(clock.start.elapsed())
-                            .max(Duration::from_micros(100));
-                        signals.work.wait_for(&mut state, wait);
-                    }
-                    None => signals.work.wait(&mut state),
-                }
-            }
-        };
-        if let Some(job) = job {
-            node.on_job_done(job.run(), clock.now());
-        }
-        if look {
-            for job in node.take_jobs() {
-                signals.leave(job);
-            }
-        }
-        if due {
-            node.tick(clock.now());
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! The group commit: at most one is out, the next group forms meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -11,6 +11,7 @@ use riverlog_mutants::{Mark, sometimes};
 use riverlog_wire::{ErrorCode, Offset};
 
 use crate::command::Reply;
+use crate::gate::Gate;
 use crate::jobs::Work;
 use crate::node::Node;
 use crate::notice::Notice;
@@ -26,10 +27,7 @@ const WAL_PARTS: u64 = 16;
 
 #[derive(Default)]
 pub(crate) struct GroupCommit {
-    /// Entries may be queued for the write-ahead log.
-    wanted: AtomicBool,
-    /// A group commit is out.
-    out: AtomicBool,
+    gate: Gate,
     state: Mutex<FlushState>,
     /// Partitions whose segments are durable up to their end, which counts only once an entry of the log's own is, too.
     behind: Mutex<Vec<Arc<Partition>>>,
@@ -60,13 +58,13 @@ impl Node {
         let commit = &self.commit;
         let flush = {
             let mut state = commit.state.lock();
-            if commit.out.load(Ordering::SeqCst) || !commit.wanted.swap(false, Ordering::SeqCst) {
+            if !commit.gate.enter() {
                 return None;
             }
             let flush = self.volume.take_flush();
             if flush.is_some() {
                 state.since = self.latest();
-                commit.out.store(true, Ordering::SeqCst);
+                commit.gate.out();
             }
             flush
         };
@@ -81,8 +79,7 @@ impl Node {
 
     /// Entries were queued for the write-ahead log: the next group commit takes them along.
     pub(crate) fn want_flush(&self) {
-        let commit = &self.commit;
-        if !commit.wanted.swap(true, Ordering::SeqCst) && !commit.out.load(Ordering::SeqCst) {
+        if self.commit.gate.want() {
             self.host.jobs_ready();
         }
     }
@@ -171,13 +168,12 @@ impl Node {
     }
 
     pub(crate) fn flush_done(&self, done: FlushDone, now: Now) {
-        let since = {
+        let (since, more) = {
             let state = self.commit.state.lock();
-            self.commit.out.store(false, Ordering::SeqCst);
-            state.since
+            (state.since, self.commit.gate.back())
         };
         // First of all the next group: its sync runs while the answers of this one go out.
-        if self.commit.wanted.load(Ordering::SeqCst) {
+        if more {
             self.host.jobs_ready();
         }
         self.metrics.flushes.fetch_add(1, Ordering::Relaxed);

@@ -106,7 +106,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const FOR_TESTS: &[(&str, &[&str])] = &[
     ("riverlog-api", &["riverlog-log", "riverlog-checks"]),
     ("riverlog-http", &["riverlog-host", "riverlog-log"]),
-    ("riverlog-server", &["riverlog"]),
+    ("riverlog-server", &["riverlog", "riverlog-checker"]),
     ("riverlog-chaos", &["riverlog-wire"]),
 ];
 

@@ -11,16 +11,16 @@ use std::time::Duration;
 use bytes::BytesMut;
 use parking_lot::Mutex;
 use riverlog_api::kafka::{Close, KafkaDoor, Part, Peer, Session};
-use riverlog_host::Driver;
+use riverlog_core::Now;
 use riverlog_log::Slice;
 use riverlog_wire::frame::{self, Speaks};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::limits::{Limits, Receiving};
+use super::stream::{ReadHalf, Stream, WriteHalf};
 
 /// The first buffer of a connection; it grows with what arrives, and is given back when it is empty.
 const READ_BYTES: usize = 16 << 10;
@@ -55,12 +55,13 @@ pub(crate) enum Ended {
 /// How long what is under way may take at a stop.
 const DRAIN: Duration = Duration::from_millis(600);
 /// How long a client that has begun a frame may pause before it ends.
-const STALL: Duration = Duration::from_secs(60);
+pub(crate) const STALL: Duration = Duration::from_secs(60);
 
 /// What all connections of a listener share.
 pub(crate) struct Shared {
     pub(crate) door: Arc<KafkaDoor>,
-    pub(crate) driver: Arc<Driver>,
+    /// The node's clocks.
+    pub(crate) clock: Box<dyn Fn() -> Now + Send + Sync>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) idle: Duration,
     /// Said to a client that speaks HTTP here.
@@ -70,8 +71,8 @@ pub(crate) struct Shared {
 }
 
 /// Serves one connection until it ends.
-pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Peer) -> Ended {
-    let (mut read, mut write) = stream.into_split();
+pub(crate) async fn serve(shared: Arc<Shared>, stream: impl Stream, peer: Peer) -> Ended {
+    let (mut read, mut write) = stream.split();
     // Two signals: responses are ready (for the writer), and there is room again (for the reader).
     let (ready, room) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let wake = Arc::clone(&ready);
@@ -126,7 +127,7 @@ impl Muted {
 async fn read_frames(
     shared: &Shared,
     mut session: Session,
-    read: &mut OwnedReadHalf,
+    read: &mut impl ReadHalf,
     room: &Notify,
     muted: &Muted,
 ) -> Ended {
@@ -147,7 +148,7 @@ async fn read_frames(
                         () = muted.over() => {}
                         () = stopped(&mut stop) => {}
                     }
-                    if let Err(close) = session.on_frame(&frame, shared.driver.now()) {
+                    if let Err(close) = session.on_frame(&frame, (shared.clock)()) {
                         return Ended::Refused(close);
                     }
                 }
@@ -216,7 +217,7 @@ pub(crate) async fn stopped(stop: &mut tokio::sync::watch::Receiver<bool>) {
 
 async fn write_responses(
     responses: riverlog_api::kafka::Responses,
-    write: &mut OwnedWriteHalf,
+    write: &mut impl WriteHalf,
     ready: &Notify,
     room: &Notify,
     muted: &Muted,
@@ -240,7 +241,7 @@ async fn write_responses(
     }
 }
 
-async fn write_parts(write: &mut OwnedWriteHalf, parts: &mut Vec<Part>) -> io::Result<()> {
+async fn write_parts(write: &mut impl WriteHalf, parts: &mut Vec<Part>) -> io::Result<()> {
     let mut left = parts.drain(..).peekable();
     while let Some(part) = left.next() {
         match part {
@@ -265,7 +266,7 @@ async fn write_parts(write: &mut OwnedWriteHalf, parts: &mut Vec<Part>) -> io::R
 }
 
 async fn write_chunks(
-    write: &mut OwnedWriteHalf,
+    write: &mut impl WriteHalf,
     mut chunks: std::collections::VecDeque<bytes::Bytes>,
 ) -> io::Result<()> {
     while !chunks.is_empty() {
@@ -288,15 +289,15 @@ async fn write_chunks(
 
 /// Sends a verified range of a file: by sendfile where the disk is the system's, else by reading it.
 async fn write_file(
-    write: &mut OwnedWriteHalf,
+    write: &mut impl WriteHalf,
     file: &dyn riverlog_log::DiskFile,
     mut at: u64,
     mut len: usize,
 ) -> io::Result<()> {
     while len > 0 {
-        let sent = match file.fd() {
-            Some(fd) => send_file(write, fd, at, len).await?,
-            None => {
+        let sent = match (file.fd(), write.socket()) {
+            (Some(fd), Some(socket)) => send_file(socket, fd, at, len).await?,
+            _ => {
                 let mut buffer = vec![0; len.min(FILE_BYTES)];
                 let read = file.read_at(&mut buffer, at)?;
                 write.write_all(&buffer[..read]).await?;
@@ -314,12 +315,11 @@ async fn write_file(
 }
 
 async fn send_file(
-    write: &OwnedWriteHalf,
+    socket: &TcpStream,
     fd: std::os::fd::BorrowedFd<'_>,
     at: u64,
     len: usize,
 ) -> io::Result<usize> {
-    let socket: &TcpStream = write.as_ref();
     loop {
         socket.writable().await?;
         let result = socket.try_io(tokio::io::Interest::WRITABLE, || {

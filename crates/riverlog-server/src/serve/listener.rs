@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use riverlog_api::kafka::Peer;
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpListener, TcpStream};
 
 use super::connection::{self, Ended, Shared};
 use super::limits::Seat;
 use super::log::Repeats;
+use super::stream::{Listener, Stream};
 use crate::client::place;
 use crate::failure::{Exit, Failure};
 
@@ -75,7 +75,7 @@ pub(crate) fn bind(
 }
 
 /// Accepts connections until the server stops.
-pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, repeats: Arc<Repeats>) {
+pub(crate) async fn accept(listener: impl Listener, shared: Arc<Shared>, repeats: Arc<Repeats>) {
     let mut stop = shared.stop.clone();
     loop {
         let accepted = tokio::select! {
@@ -116,11 +116,11 @@ pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>, repeats: 
 async fn serve(
     shared: Arc<Shared>,
     repeats: Arc<Repeats>,
-    stream: TcpStream,
+    stream: impl Stream,
     address: SocketAddr,
     seat: Seat,
 ) {
-    if stream.set_nodelay(true).is_err() {
+    if stream.set_nodelay().is_err() {
         // It is gone already.
         return;
     }

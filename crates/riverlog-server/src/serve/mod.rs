@@ -11,7 +11,11 @@ mod metrics;
 pub(crate) mod notices;
 mod reach;
 mod settings;
+mod stream;
 mod web;
+
+#[cfg(test)]
+mod simulated;
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -287,9 +291,10 @@ async fn serve(
                 ..KafkaSettings::default()
             },
         );
+        let clock = Arc::clone(&driver);
         let shared = Arc::new(Shared {
             door,
-            driver: Arc::clone(&driver),
+            clock: Box::new(move || clock.now()),
             limits: Arc::clone(&limits),
             // A value below zero never ends a connection; a year is as good.
             idle: Duration::from_millis(idle.unwrap_or(365 * 86_400_000)),
