@@ -177,25 +177,36 @@ pub(crate) fn flush_loop<D: Driven>(driven: &D, signals: &Signals<D::Job>) {
     }
 }
 
+/// What a worker does next.
+enum Next<J> {
+    /// Looks at new jobs, at what is due, or when that will be.
+    Look { jobs: bool, due: bool },
+    Run(J),
+}
+
 /// A thread for everything else, until [`Signals::stop`].
 pub(crate) fn work_loop<D: Driven>(driven: &D, signals: &Signals<D::Job>) {
     loop {
         let deadline = driven.next_deadline();
-        let (job, look, due) = {
+        let next = {
             let mut state = signals.state.lock();
             loop {
-                let due = deadline.is_some_and(|d| d <= driven.elapsed());
-                // While the group commit runs, nobody else looks at new jobs (a cold read, say).
-                let look = state.jobs && !state.flush_idle;
                 if state.stop {
                     return;
                 }
-                if look || due || state.deadline || !state.queue.is_empty() {
+                let due = deadline.is_some_and(|d| d <= driven.elapsed());
+                // While the group commit runs, nobody else looks at new jobs (a cold read, say).
+                let jobs = state.jobs && !state.flush_idle;
+                // Who has said that it looks does so before a job that may take long: nobody else will.
+                if jobs || due || state.deadline {
                     state.deadline = false;
-                    if look {
+                    if jobs {
                         state.jobs = false;
                     }
-                    break (state.queue.pop_front(), look, due);
+                    break Next::Look { jobs, due };
+                }
+                if let Some(job) = state.queue.pop_front() {
+                    break Next::Run(job);
                 }
                 match deadline {
                     Some(at) => {
@@ -208,18 +219,20 @@ pub(crate) fn work_loop<D: Driven>(driven: &D, signals: &Signals<D::Job>) {
                 }
             }
         };
-        if let Some(job) = job {
-            driven.run(job);
-        }
-        if look {
-            for job in driven.take_jobs() {
-                if let Some(job) = signals.leave(job) {
-                    driven.run(job);
+        match next {
+            Next::Run(job) => driven.run(job),
+            Next::Look { jobs, due } => {
+                if jobs {
+                    for job in driven.take_jobs() {
+                        if let Some(job) = signals.leave(job) {
+                            driven.run(job);
+                        }
+                    }
+                }
+                if due {
+                    driven.tick();
                 }
             }
-        }
-        if due {
-            driven.tick();
         }
     }
 }
