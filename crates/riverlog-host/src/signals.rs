@@ -180,7 +180,10 @@ pub(crate) fn flush_loop<D: Driven>(driven: &D, signals: &Signals<D::Job>) {
 /// What a worker does next.
 enum Next<J> {
     /// Looks at new jobs, at what is due, or when that will be.
-    Look { jobs: bool, due: bool },
+    Look {
+        jobs: bool,
+        due: bool,
+    },
     Run(J),
 }
 

@@ -78,9 +78,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: impl Stream, peer: Peer) 
     let wake = Arc::clone(&ready);
     let session = Session::new(Arc::clone(&shared.door), peer, move || wake.notify_one());
     let responses = session.responses();
-    let muted = Muted::default();
-    let reading = read_frames(&shared, session, &mut read, &room, &muted);
-    let writing = write_responses(responses, &mut write, &ready, &room, &muted);
+    let (muted, answered) = (Muted::default(), Answered::new());
+    let reading = read_frames(&shared, session, &mut read, &room, &muted, &answered);
+    let writing = write_responses(responses, &mut write, &ready, &room, &muted, &answered);
     let ended = tokio::select! {
         ended = reading => ended,
         ended = writing => ended,
@@ -124,18 +124,35 @@ impl Muted {
     }
 }
 
+/// When an answer was last written: a client that has just been answered, perhaps after a long wait, isn't idle.
+struct Answered(Mutex<Instant>);
+
+impl Answered {
+    fn new() -> Answered {
+        Answered(Mutex::new(Instant::now()))
+    }
+    fn now(&self) {
+        *self.0.lock() = Instant::now();
+    }
+    fn at(&self) -> Instant {
+        *self.0.lock()
+    }
+}
+
 async fn read_frames(
     shared: &Shared,
     mut session: Session,
     read: &mut impl ReadHalf,
     room: &Notify,
     muted: &Muted,
+    answered: &Answered,
 ) -> Ended {
     let max = shared.door.settings.max_frame_bytes;
     let mut stop = shared.stop.clone();
     let mut receiving = Receiving::new(&shared.limits);
     let mut received = BytesMut::new();
     let mut largest = 0;
+    let mut heard = Instant::now();
     loop {
         loop {
             match frame::split_frame(&mut received, max) {
@@ -159,11 +176,11 @@ async fn read_frames(
                 }
             }
         }
-        let idle = if received.is_empty() {
+        let (quiet_since, idle) = if received.is_empty() {
             // An idle connection holds no buffer; what was parsed is held by the node, under its own bound.
             received = BytesMut::new();
             receiving.hold(0).await;
-            shared.idle
+            (heard.max(answered.at()), shared.idle)
         } else {
             let more = match missing(&received, max) {
                 Some(missing) if missing <= largest => missing,
@@ -171,7 +188,11 @@ async fn read_frames(
             };
             receiving.hold(received.len() + more).await;
             received.reserve(more);
-            shared.idle.min(STALL)
+            (heard, shared.idle.min(STALL))
+        };
+        let left = match session.in_flight() {
+            0 => idle.saturating_sub(quiet_since.elapsed()),
+            _ => idle,
         };
         let reading = async {
             if received.capacity() == received.len() {
@@ -181,7 +202,7 @@ async fn read_frames(
             read.read_buf(&mut received).await
         };
         let read = tokio::select! {
-            read = tokio::time::timeout(idle, reading) => read,
+            read = tokio::time::timeout(left, reading) => read,
             () = stopped(&mut stop) => {
                 let drained = async {
                     while session.in_flight() > 0 {
@@ -194,10 +215,12 @@ async fn read_frames(
             }
         };
         match read {
+            // Who waits for an answer, or got one meanwhile, isn't idle.
             Err(_) if session.in_flight() > 0 => {}
+            Err(_) if received.is_empty() && answered.at() > quiet_since => {}
             Err(_) => return Ended::Idle,
             Ok(Ok(0)) => return Ended::ByClient,
-            Ok(Ok(_)) => {}
+            Ok(Ok(_)) => heard = Instant::now(),
             Ok(Err(error)) => return Ended::Network(error),
         }
     }
@@ -221,6 +244,7 @@ async fn write_responses(
     ready: &Notify,
     room: &Notify,
     muted: &Muted,
+    answered: &Answered,
 ) -> Ended {
     let mut parts = Vec::new();
     loop {
@@ -234,6 +258,7 @@ async fn write_responses(
         }
         muted.pause(responses.take_pause());
         if any {
+            answered.now();
             room.notify_one();
         } else {
             ready.notified().await;

@@ -7,7 +7,7 @@ use riverlog_wire::messages::api_versions_request::ApiVersionsRequest;
 use riverlog_wire::messages::metadata_request::MetadataRequest;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::client::{Link, fetch, produce, values};
+use super::client::{Link, fetch, hello, produce, values};
 use super::{IDLE, MAX_FRAME, SERVER, Story};
 use crate::serve::connection::STALL;
 
@@ -28,7 +28,7 @@ fn requests_that_dribble_and_stick_together_are_answered_in_order() {
             let mut link = Link::open_patiently(seed, most).await;
             link.create("t", 1).await?;
             // All at once: the second batch is answered after the first, the fetch after both.
-            let mut all = link.frame(3, &ApiVersionsRequest::default());
+            let mut all = link.frame(3, &hello());
             all.extend(link.produce_frame(&produce("t", 0, None, &["a", "b"])));
             all.extend(link.frame(9, &MetadataRequest::default()));
             all.extend(link.produce_frame(&produce("t", 0, None, &[&"c".repeat(500)])));
@@ -77,7 +77,7 @@ fn a_client_that_stalls_in_a_frame_or_says_nothing_is_closed_in_time() {
     });
     story.client("stalling", async move |_| {
         let mut link = Link::open_patiently(8, 5).await;
-        let frame = link.frame(3, &ApiVersionsRequest::default());
+        let frame = link.frame(3, &hello());
         let begun = Instant::now();
         link.send(&frame[..frame.len() - 1]).await?;
         link.until_closed().await;
@@ -103,7 +103,7 @@ fn a_client_that_stalls_in_a_frame_or_says_nothing_is_closed_in_time() {
     // Each byte is a sign of life.
     story.client("slow", async move |_| {
         let mut link = Link::open_patiently(10, 1).await;
-        let frame = link.frame(3, &ApiVersionsRequest::default());
+        let frame = link.frame(3, &hello());
         for byte in &frame {
             link.send(std::slice::from_ref(byte)).await?;
             sleep(Duration::from_secs(4)).await;
@@ -230,7 +230,7 @@ fn a_reset_in_the_middle_of_a_frame_stores_nothing() {
             for cut in [1, 3, 4, 20, 200, 2_900] {
                 let mut bad = Link::open(seed + cut as u64, 40).await?;
                 // An answer that isn't read makes the end a reset.
-                let asked = bad.frame(3, &ApiVersionsRequest::default());
+                let asked = bad.frame(3, &hello());
                 bad.send(&asked).await?;
                 sleep(Duration::from_millis(50)).await;
                 let frame = bad.produce_frame(&produce("t", 0, None, &[&value]));
@@ -269,8 +269,13 @@ fn a_reset_in_the_middle_of_an_answer_harms_nobody() {
                 tokio::io::AsyncReadExt::read_exact(&mut bad.stream, &mut some).await?;
             }
             assert!(within(Duration::from_secs(1), || machine.connected() == 1).await);
-            let part = good.fetch(&fetch("t", 0, 0, Duration::ZERO)).await?;
-            assert_eq!(values(&part, 0).len(), 30);
+            let mut at = 0;
+            while at < 30 {
+                let part = good.fetch(&fetch("t", 0, at, Duration::ZERO)).await?;
+                let got = values(&part, at);
+                assert!(got.iter().all(|(_, v)| *v == value));
+                at = got.last().expect("there are more").0 + 1;
+            }
             Ok(())
         });
         story.play();
@@ -317,7 +322,7 @@ fn who_does_not_read_is_not_read_from_and_holds_up_nobody_else() {
         for n in 0..sent {
             let got = timeout(Duration::from_secs(5), slow.fetched()).await;
             let got = got.unwrap_or_else(|_| panic!("answer {n} of {sent} doesn't come"))?;
-            assert!(got >= 100_000, "{got} bytes");
+            assert!(got >= 20_000, "{got} bytes");
         }
         Ok(())
     });

@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use riverlog_wire::batch::{BatchBuilder, batches};
 use riverlog_wire::compression::Compression;
 use riverlog_wire::frame::{ResponseHeader, encode_request, split_frame};
+use riverlog_wire::messages::api_versions_request::ApiVersionsRequest;
 use riverlog_wire::messages::create_topics_request::{CreatableTopic, CreateTopicsRequest};
 use riverlog_wire::messages::fetch_request::{FetchPartition, FetchRequest, FetchTopic};
 use riverlog_wire::messages::fetch_response::PartitionData;
@@ -150,6 +151,7 @@ impl Link {
 
     pub(super) async fn init_producer(&mut self) -> io::Result<(i64, i16)> {
         let request = InitProducerIdRequest {
+            transactional_id: None,
             transaction_timeout_ms: 60_000,
             ..InitProducerIdRequest::default()
         };
@@ -244,6 +246,15 @@ fn stored(
         .into_iter()
         .flat_map(|t| t.partition_responses);
     parts.next().expect("the partition that was written to")
+}
+
+/// What a client may do here: a request that needs nothing.
+pub(super) fn hello() -> ApiVersionsRequest {
+    ApiVersionsRequest {
+        client_software_name: "simulated".into(),
+        client_software_version: "1".into(),
+        ..ApiVersionsRequest::default()
+    }
 }
 
 /// Who a batch is from: id, epoch, and the sequence of its first record.
