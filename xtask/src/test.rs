@@ -189,6 +189,7 @@ const STEPS: &[Step] = &[
 const BY_NAME: &[&str] = &[
     "console",
     "console-browser",
+    "drills",
     "fuzz",
     "codegen",
     "compat",

@@ -43,15 +43,12 @@ fn make(host: &mut Harness, numbers: std::ops::Range<u32>) {
 
 /// Everyone asks for all topics, and then takes the answer: its bytes as they are handed out, not copied.
 fn everyone_asks(host: &Harness, door: &Arc<KafkaDoor>, version: i16) -> Vec<Vec<Part>> {
+    let all = MetadataRequest {
+        topics: None,
+        ..MetadataRequest::default()
+    };
     let mut frame = Vec::new();
-    encode_request(
-        &mut frame,
-        version,
-        7,
-        Some("many"),
-        &MetadataRequest::default(),
-    )
-    .unwrap();
+    encode_request(&mut frame, version, 7, Some("many"), &all).unwrap();
     let mut sessions: Vec<Session> = (0..CLIENTS)
         .map(|n| {
             let address = SocketAddr::from(([127, 0, 0, 1], 20_000 + n));

@@ -272,19 +272,18 @@ impl Threads {
     }
 }
 
+type Told = Result<u32, NodeGone>;
+
 /// Each on a thread of its own.
-fn callers(
-    model: &Arc<Model>,
-    calls: &[fn(&Model) -> Result<u32, NodeGone>],
-) -> Vec<thread::JoinHandle<Result<u32, NodeGone>>> {
-    let start = |call: &fn(&Model) -> Result<u32, NodeGone>| {
+fn callers(model: &Arc<Model>, calls: &[fn(&Model) -> Told]) -> Vec<thread::JoinHandle<Told>> {
+    let start = |call: &fn(&Model) -> Told| {
         let (model, call) = (Arc::clone(model), *call);
         thread::spawn(move || call(&model))
     };
     calls.iter().map(start).collect()
 }
 
-fn answers(callers: Vec<thread::JoinHandle<Result<u32, NodeGone>>>) -> Vec<Option<u32>> {
+fn answers(callers: Vec<thread::JoinHandle<Told>>) -> Vec<Option<u32>> {
     callers
         .into_iter()
         .map(|caller| caller.join().unwrap().ok())

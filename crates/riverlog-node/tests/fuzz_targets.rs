@@ -18,7 +18,9 @@ use riverlog_log::disk::Random;
 )]
 mod targets;
 
-const TARGETS: &[(&str, fn(&[u8]))] = &[
+type Target = fn(&[u8]);
+
+const TARGETS: &[(&str, Target)] = &[
     ("batch", targets::batch),
     ("records", targets::records),
     ("compression", targets::compression),
@@ -80,7 +82,7 @@ fn kept(folder: &Path) -> Vec<Vec<u8>> {
 }
 
 /// A finding is kept as a file that the fuzzer's programs take.
-fn play(name: &str, target: fn(&[u8]), input: &[u8]) {
+fn play(name: &str, target: Target, input: &[u8]) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| target(input))) {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.finding"));
         std::fs::write(&path, input).unwrap();

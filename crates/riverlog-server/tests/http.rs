@@ -285,12 +285,17 @@ fn lag_is_told_in_records_and_seconds_by_all_names() {
     assert_eq!(server.stop().0, Some(0));
 
     let server = Server::start(folder.path(), &["--set", "riverlog.metrics.detail=cluster"]);
-    let metrics = http(&server.http, "/metrics", "localhost").1;
-    assert!(!metrics.contains("topic=\"t\""), "{metrics}");
-    assert!(
-        metrics.contains("riverlog_consumergroups_lag_records 1.0"),
-        "{metrics}"
-    );
+    // Groups are read after the server is ready.
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    loop {
+        let metrics = http(&server.http, "/metrics", "localhost").1;
+        assert!(!metrics.contains("topic=\"t\""), "{metrics}");
+        if metrics.contains("riverlog_consumergroups_lag_records 1.0") {
+            break;
+        }
+        assert!(std::time::Instant::now() < end, "{metrics}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
     assert_eq!(server.stop().0, Some(0));
 }
 

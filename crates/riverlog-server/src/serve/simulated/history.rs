@@ -217,6 +217,9 @@ async fn read_whole(link: &mut Link, partition: i32) -> std::io::Result<What> {
     })
 }
 
+/// What ends a trouble.
+type Heal = Box<dyn FnOnce(&mut turmoil::Sim<'static>)>;
+
 /// Who may be cut off.
 const CUT_OFF: [&str; 4] = ["producer-0", "producer-1", "consumer-0", "consumer-1"];
 
@@ -253,7 +256,7 @@ fn play(seed: u64) -> Vec<Event> {
     let mut next = Duration::from_millis(200);
     let mut troubles = 0;
     // What ends the trouble that is on.
-    let mut heal: Option<Box<dyn FnOnce(&mut turmoil::Sim<'static>)>> = None;
+    let mut heal: Option<Heal> = None;
     loop {
         let over = story.sim.step().expect("every client plays its part");
         bounded(begun);
@@ -307,8 +310,7 @@ fn play(seed: u64) -> Vec<Event> {
         note(&story.sim, What::Fault { what: words });
         next = story.sim.elapsed() + Duration::from_millis(50 + random.below(400));
     }
-    let events = std::mem::take(&mut *history.0.lock());
-    events
+    std::mem::take(&mut *history.0.lock())
 }
 
 #[test]
