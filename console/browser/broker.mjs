@@ -45,10 +45,10 @@ async function stop(child) {
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-export async function post(base, path, body, method = "POST") {
+export async function post(base, path, body, method = "POST", headers = {}) {
   const response = await fetch(base + path, {
     method,
-    headers: { "Content-Type": "application/json" },
+    headers: { "Content-Type": "application/json", ...headers },
     body: JSON.stringify(body),
   });
   const text = await response.text();
@@ -87,6 +87,7 @@ export async function fill(base) {
     ["customers", 4, { "cleanup.policy": "compact" }],
     ["audit.log", 1, { "retention.ms": -1 }],
     ["emails.outbound", 3, {}],
+    ["invoices", 2, {}],
     ["empty", 1, {}],
   ];
   for (const [name, partitions, configs] of topics) await post(base, "/v1/topics", { name, partitions, configs });
@@ -101,7 +102,12 @@ export async function fill(base) {
   await commit("order-projector", "orders", 6, (p) => 300 + p * 20);
   await commit("billing", "payments.settled", 3, () => 250);
   await commit("mailer", "emails.outbound", 3, () => 1);
-  const member = await post(base, "/v1/groups/warehouse/members", { topics: ["orders"] });
-  await post(base, "/v1/transactions", { transactional_id: "billing-writer-0", timeout_ms: 60_000 });
-  return { member };
+  await post(base, "/v1/groups/warehouse/members", { topics: ["orders"] });
+  const { producer_id, epoch } = await post(base, "/v1/transactions", { transactional_id: "billing-writer-0", timeout_ms: 900_000 });
+  await post(base, "/v1/topics/invoices/partitions/0/records", { records: orders(0, 3) }, "POST", {
+    "Riverlog-Transactional-Id": "billing-writer-0",
+    "Riverlog-Producer-Id": String(producer_id),
+    "Riverlog-Producer-Epoch": String(epoch),
+    "Riverlog-Sequence": "0",
+  });
 }

@@ -276,7 +276,7 @@ export function what(event: GroupEvent, before?: GroupEvent): string {
 }
 
 function Timeline({ events }: { events: GroupEvent[] }) {
-  if (events.length === 0) return <Empty title="Nothing has changed since the broker started" />;
+  if (events.length === 0) return <Empty title="Nothing has changed so far" />;
   return (
     <ol class="timeline">
       {[...events].reverse().map((event, n, all) => (

@@ -30,7 +30,7 @@ export function Detail({
     if (matchMedia("(max-width: 1100px)").matches) title.current?.focus();
   }, []);
   return (
-    <aside class="detail" aria-label={`Record ${offset} of partition ${partition}`}>
+    <section class="detail" aria-label={`Record ${offset} of partition ${partition}`}>
       <header>
         <h2 ref={title} tabIndex={-1}>
           <span class="mono">{partition}:{offset}</span>
@@ -54,7 +54,7 @@ export function Detail({
         </section>
       )}
       {record && <Whole record={record} where={where} />}
-    </aside>
+    </section>
   );
 }
 
