@@ -2,6 +2,9 @@
 
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
+use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 /// A number, or its digits as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +15,20 @@ impl<'de> Deserialize<'de> for Int64 {
         from.deserialize_any(Reads)
     }
 }
+
+impl PartialSchema for Int64 {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(SchemaType::from_iter([Type::Integer, Type::String]))
+            .pattern(Some("^-?[0-9]+$"))
+            .description(Some(
+                "A whole number of 64 bits; its digits as text where int64=string asks for it",
+            ))
+            .into()
+    }
+}
+
+impl ToSchema for Int64 {}
 
 struct Reads;
 

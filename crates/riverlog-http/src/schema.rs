@@ -3,6 +3,7 @@
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
+use crate::int64::Int64;
 use crate::problem::Problem;
 
 /// A record to be published.
@@ -20,7 +21,7 @@ pub(crate) struct Record {
     /// Where it goes, whatever the key.
     partition: Option<i32>,
     /// ms since 1970; now unless given.
-    timestamp: Option<i64>,
+    timestamp: Option<Int64>,
 }
 
 /// A header of a record.
@@ -48,26 +49,41 @@ pub(crate) struct Records {
 #[expect(dead_code, reason = "a description: the bytes are written without it")]
 pub(crate) struct RecordResult {
     partition: Option<i32>,
-    offset: Option<i64>,
-    timestamp: Option<i64>,
+    offset: Option<Int64>,
+    timestamp: Option<Int64>,
     /// It was stored before.
     duplicate: Option<bool>,
     error: Option<Problem>,
 }
 
-/// What became of each record, in the order of the request; or (of one batch) of the batch.
+/// What became of each record, in the order of the request.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "a description: the bytes are written without it")]
 pub(crate) struct RecordResults {
     results: Vec<RecordResult>,
 }
 
+/// What became of each record, in the order of the request; or, of a record batch, where all of it is.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "a description: the bytes are written without it")]
+pub(crate) struct PartitionResults {
+    results: Option<Vec<RecordResult>>,
+    partition: Option<i32>,
+    base_offset: Option<Int64>,
+    /// How many.
+    records: Option<i32>,
+    /// ms since 1970, of topics that say the time themselves.
+    log_append_time: Option<Int64>,
+    /// It was stored before.
+    duplicate: Option<bool>,
+}
+
 /// A record that was read.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "a description: the bytes are written without it")]
 pub(crate) struct RecordOut {
-    offset: i64,
-    timestamp: i64,
+    offset: Int64,
+    timestamp: Int64,
     key: Option<Value>,
     /// null when `embed` doesn't fit, with `value_base64` beside it.
     value: Option<Value>,
@@ -80,10 +96,10 @@ pub(crate) struct RecordOut {
 #[expect(dead_code, reason = "a description: the bytes are written without it")]
 pub(crate) struct RecordsOut {
     records: Option<Vec<RecordOut>>,
-    next_offset: Option<i64>,
-    high_watermark: Option<i64>,
-    last_stable_offset: Option<i64>,
-    log_start_offset: Option<i64>,
+    next_offset: Option<Int64>,
+    high_watermark: Option<Int64>,
+    last_stable_offset: Option<Int64>,
+    log_start_offset: Option<Int64>,
 }
 
 /// Pages of a long list.

@@ -82,8 +82,14 @@ impl From<Place> for PlaceView {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "a description: the bytes are written without it")]
 pub(crate) struct Polled {
-    #[schema(inline)]
-    member: MemberState,
+    group: String,
+    member_id: String,
+    generation: i32,
+    rebalance: bool,
+    assignment: Vec<PlaceView>,
+    revoked: Option<Vec<PlaceView>>,
+    cursor: String,
+    heartbeat_interval_ms: u64,
     records: Vec<schema::RecordOut>,
 }
 

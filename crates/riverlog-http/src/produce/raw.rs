@@ -6,7 +6,6 @@ use axum::http::HeaderMap;
 use percent_encoding::percent_decode;
 use riverlog_wire::ErrorCode;
 use riverlog_wire::batch::{BatchError, ProduceError, validate_produce};
-use serde::Serialize;
 
 use super::json::answer;
 use super::publish::{Header, How, Record, explain, publish, send};
@@ -16,15 +15,6 @@ use crate::problem::Problem;
 
 /// Of a record's own headers.
 const HEADER: &str = "riverlog-header-";
-
-#[derive(Serialize)]
-struct Stored {
-    partition: i32,
-    base_offset: i64,
-    records: i32,
-    log_append_time: Option<i64>,
-    duplicate: bool,
-}
 
 pub(super) async fn value(mut call: Call, mut options: Options) -> Answer {
     let topic = call.door.topic(call.name())?;
@@ -118,12 +108,13 @@ pub(super) async fn batch(mut call: Call, options: Options) -> Answer {
         }
         Err(_) => return Err(Problem::closing()),
     };
-    let stored = Stored {
-        partition: index,
-        base_offset: answer.base_offset.0,
-        records: header.record_count,
-        log_append_time: Some(answer.log_append_time_ms).filter(|ms| *ms >= 0),
-        duplicate: answer.duplicate,
-    };
-    Ok(call.answer_json(ok(options.acks), &stored))
+    let mut out = format!("{{\"partition\":{index},\"base_offset\":").into_bytes();
+    options.digits.write(&mut out, answer.base_offset.0);
+    out.extend_from_slice(format!(",\"records\":{},\"log_append_time\":", header.record_count).as_bytes());
+    match answer.log_append_time_ms {
+        ms if ms >= 0 => options.digits.write(&mut out, ms),
+        _ => out.extend_from_slice(b"null"),
+    }
+    out.extend_from_slice(format!(",\"duplicate\":{}}}", answer.duplicate).as_bytes());
+    Ok(call.answer(ok(options.acks), out))
 }
