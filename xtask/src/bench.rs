@@ -57,6 +57,8 @@ enum What {
         settings: &'static [(&'static str, &'static str)],
         warm_up: u32,
     },
+    /// As a load, of what only Riverlog has.
+    Own(Target),
     /// A broker of its own for each run: filled by the first program, killed, and started again for the second.
     Restart(Target, Target),
 }
@@ -267,6 +269,34 @@ const BENCHES: &[Bench] = &[
         what: coordinated(&["transactions", "--partitions", "100"], 1),
     },
     Bench {
+        name: "http-json-1",
+        about: "/v1: JSON with one record of 1 KiB a request, in and out over four connections that are kept, page cache",
+        what: What::Own(bench(&["http", "--many", "1", "--records", "40000"])),
+    },
+    Bench {
+        name: "http-json-100",
+        about: "/v1: the same with 100 records a request",
+        what: What::Own(bench(&["http", "--many", "100"])),
+    },
+    Bench {
+        name: "http-json-1000",
+        about: "/v1: the same with 1,000 records a request",
+        what: What::Own(bench(&["http", "--many", "1000", "--records", "400000"])),
+    },
+    Bench {
+        name: "http-raw",
+        about: "/v1: record batches of 100 records of 1 KiB, beside the same over Kafka's protocol",
+        what: What::Own(bench(&[
+            "http",
+            "--form",
+            "raw",
+            "--many",
+            "100",
+            "--records",
+            "400000",
+        ])),
+    },
+    Bench {
         name: "compaction",
         about: "a GiB of keyed records in a compacted partition: CPU of the broker a GiB to write and to compact it",
         what: coordinated(&["compaction"], 0),
@@ -282,6 +312,9 @@ struct Measure {
 
 /// The measures of one run, by name.
 type Measures = BTreeMap<String, Measure>;
+
+/// One run with a broker of that kind.
+type Turn<'a> = Box<dyn FnMut(Kind) -> Result<Measures> + 'a>;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.list {
@@ -311,9 +344,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .iter()
         .filter(|b| args.names.is_empty() || args.names.iter().any(|n| n == b.name))
     {
-        // The library has no peer to be run beside.
+        // What only Riverlog has is run beside no peer.
         let here: Vec<Kind> = match bench.what {
             What::Embedded(_) => kinds.iter().copied().take(1).collect(),
+            What::Own(_) => vec![Kind::Riverlog],
             _ => kinds.clone(),
         };
         let runs = measure(bench, &here, args.pairs)?;
@@ -330,7 +364,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Runs a benchmark turn about and returns each turn's measures, in the order of `kinds`.
 fn measure(bench: &Bench, kinds: &[Kind], pairs: u32) -> Result<Vec<Vec<Measures>>> {
     let scratch = Scratch::new("bench")?;
-    let mut turn: Box<dyn FnMut(Kind) -> Result<Measures>> = match &bench.what {
+    let mut turn: Turn<'_> = match &bench.what {
         What::Start => Box::new(|kind| start_once(kind, &scratch)),
         What::Embedded(target) => {
             let binary = target.build()?;
@@ -344,34 +378,8 @@ fn measure(bench: &Bench, kinds: &[Kind], pairs: u32) -> Result<Vec<Vec<Measures
             target,
             settings,
             warm_up,
-        } => {
-            let binary = target.build()?;
-            let mut brokers = BTreeMap::new();
-            for &kind in kinds {
-                let mut spec = Spec::new(kind, scratch.path().join(kind.to_string()))?;
-                spec.release = true;
-                spec.settings
-                    .extend(settings.iter().map(|(k, v)| ((*k).into(), (*v).into())));
-                let broker = spec.start(false)?;
-                for _ in 0..*warm_up {
-                    target.run(&binary, Some(&broker))?;
-                }
-                brokers.insert(kind, broker);
-            }
-            Box::new(move |kind| {
-                let broker = brokers.get(&kind).ok_or("a broker that wasn't started")?;
-                let (mut measures, cpu) = target.run(&binary, Some(broker))?;
-                let (_, most) = proc::resident_kib(broker.pid())?;
-                put(&mut measures, "broker CPU", cpu, "s");
-                put(
-                    &mut measures,
-                    "broker memory, most",
-                    most as f64 / 1024.0,
-                    "MiB",
-                );
-                Ok(measures)
-            })
-        }
+        } => loaded(target, settings, *warm_up, kinds, &scratch)?,
+        What::Own(target) => loaded(target, &[], 1, kinds, &scratch)?,
     };
     let mut runs = Vec::new();
     for n in 0..pairs {
@@ -385,6 +393,42 @@ fn measure(bench: &Bench, kinds: &[Kind], pairs: u32) -> Result<Vec<Vec<Measures
         runs.push(pair);
     }
     Ok(runs)
+}
+
+/// Brokers of these kinds that run from now on; what each turn does with one of them.
+fn loaded<'a>(
+    target: &'a Target,
+    settings: &[(&str, &str)],
+    warm_up: u32,
+    kinds: &[Kind],
+    scratch: &Scratch,
+) -> Result<Turn<'a>> {
+    let binary = target.build()?;
+    let mut brokers = BTreeMap::new();
+    for &kind in kinds {
+        let mut spec = Spec::new(kind, scratch.path().join(kind.to_string()))?;
+        spec.release = true;
+        spec.settings
+            .extend(settings.iter().map(|(k, v)| ((*k).into(), (*v).into())));
+        let broker = spec.start(false)?;
+        for _ in 0..warm_up {
+            target.run(&binary, Some(&broker))?;
+        }
+        brokers.insert(kind, broker);
+    }
+    Ok(Box::new(move |kind| {
+        let broker = brokers.get(&kind).ok_or("a broker that wasn't started")?;
+        let (mut measures, cpu) = target.run(&binary, Some(broker))?;
+        let (_, most) = proc::resident_kib(broker.pid())?;
+        put(&mut measures, "broker CPU", cpu, "s");
+        put(
+            &mut measures,
+            "broker memory, most",
+            most as f64 / 1024.0,
+            "MiB",
+        );
+        Ok(measures)
+    }))
 }
 
 fn start_once(kind: Kind, scratch: &Scratch) -> Result<Measures> {

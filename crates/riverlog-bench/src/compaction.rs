@@ -8,7 +8,7 @@ use riverlog_wire::messages::DescribeLogDirsRequest;
 use riverlog_wire::messages::describe_log_dirs_request::DescribableLogDirTopic;
 
 use crate::Result;
-use crate::measure::print;
+use crate::measure::{broker_pid, cpu_seconds, print};
 use crate::wire::{Connection, now_ms, produce_one, topic};
 
 const LOG_DIRS: i16 = 1;
@@ -20,9 +20,7 @@ const KEYS: u64 = 10_000;
 /// Writes `mib` MiB of keyed records to one compacted partition, waits until that is compacted, and says what the
 /// process `broker_pid` used meanwhile.
 pub(crate) fn run(broker: &str, mib: u64) -> Result<()> {
-    let pid: u32 = std::env::var("BROKER_PID")
-        .map_err(|_| "BROKER_PID names the broker's process: cargo xtask bench sets it")?
-        .parse()?;
+    let pid = broker_pid()?;
     let mut connection = Connection::open(broker)?;
     let configs = [
         "cleanup.policy=compact",
@@ -91,16 +89,4 @@ fn size_of(connection: &mut Connection, topic: &str) -> Result<u64> {
     let topics = answer.results.iter().flat_map(|r| &r.topics);
     let sizes = topics.flat_map(|t| &t.partitions).map(|p| p.partition_size);
     Ok(u64::try_from(sizes.sum::<i64>()).unwrap_or(0))
-}
-
-/// User and system time of a process so far (Linux).
-fn cpu_seconds(pid: u32) -> Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name before it may hold anything.
-    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let ticks =
-        |n: usize| -> Result<f64> { Ok(fields.get(n).ok_or("a short line in /proc")?.parse()?) };
-    // Clock ticks are 100 a second on every Linux that Rust runs on.
-    Ok((ticks(11)? + ticks(12)?) / 100.0)
 }

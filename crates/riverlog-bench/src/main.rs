@@ -5,6 +5,7 @@ mod commits;
 mod compaction;
 mod embedded;
 mod floor;
+mod http;
 mod measure;
 mod members;
 mod transactions;
@@ -100,6 +101,20 @@ enum What {
         #[arg(long)]
         topic_config: Vec<String>,
         /// HOST:PORT.
+        broker: String,
+    },
+    /// Publishes records of 1 KiB over HTTP, and reads them again; CPU is that of the broker (BROKER_PID).
+    Http {
+        /// As what they come and go.
+        #[arg(long, value_enum, default_value = "json")]
+        form: http::Form,
+        /// Records of a request.
+        #[arg(long, default_value_t = 100)]
+        many: usize,
+        /// Records in all.
+        #[arg(long, default_value_t = 200_000)]
+        records: usize,
+        /// HOST:PORT of the Kafka listener.
         broker: String,
     },
     /// Groups that commit an offset once a second each.
@@ -209,6 +224,12 @@ fn main() -> Result<()> {
             };
             wire::consume(&broker, &load, answer)
         }
+        What::Http {
+            form,
+            many,
+            records,
+            broker,
+        } => http::run(&broker, form, many, records),
         What::Commits {
             groups,
             seconds,
