@@ -30,6 +30,11 @@ export function meaning(name: string, value: string | null): string {
   return "";
 }
 
+/** Text with code between backquotes. */
+function Words({ text }: { text: string }) {
+  return <>{text.split("`").map((part, n) => (n % 2 ? <code key={n}>{part}</code> : part))}</>;
+}
+
 export function Configs({
   path,
   of,
@@ -77,7 +82,7 @@ export function Configs({
                       <tr key={config.name} class={config.source === own ? "set" : ""}>
                         <th scope="row">
                           <span class="mono">{config.name}</span>
-                          <span class="about">{config.documentation}</span>
+                          <span class="about"><Words text={config.documentation} /></span>
                         </th>
                         <td>
                           <span class="mono">{config.sensitive ? "hidden" : config.value === null || config.value === "" ? <span class="null">nothing</span> : config.value}</span>
@@ -151,7 +156,7 @@ function Change({
   const changed = value !== (config.value ?? "");
   return (
     <Dialog title={config.name} onClose={onClose}>
-      <p class="soft">{config.documentation}</p>
+      <p class="soft"><Words text={config.documentation} /></p>
       {error && <Trouble error={error} />}
       <div class="row">
         <label for="config-value">

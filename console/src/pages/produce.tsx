@@ -127,14 +127,14 @@ export function Produce({
 function Entry({ id, label, field, onField, rows }: { id: string; label: string; field: Field; onField: (field: Field) => void; rows: number }) {
   return (
     <div class="row">
-      <label for={id}>
-        <span>{label}</span>
+      <div class="label">
+        <label for={id}>{label}</label>
         <select class="small" aria-label={`Form of the ${label.toLowerCase()}`} value={field.form} onChange={(e) => onField({ ...field, form: e.currentTarget.value as Form })}>
           {FORMS.map(([form, text]) => (
             <option key={form} value={form}>{text}</option>
           ))}
         </select>
-      </label>
+      </div>
       <textarea id={id} rows={rows} spellcheck={false} disabled={field.form === "null"} value={field.form === "null" ? "" : field.text} onInput={(e) => onField({ ...field, text: e.currentTarget.value })} />
     </div>
   );

@@ -57,7 +57,7 @@ export function Transactions({ query }: { query: URLSearchParams }) {
                       <th scope="col" class="num">Producer</th>
                       <th scope="col" class="num">Epoch</th>
                       <th scope="col" class="num">Open for</th>
-                      <th scope="col" class="num">Ended at</th>
+                      <th scope="col" class="num">Aborted after</th>
                       <th scope="col">Partitions</th>
                       {!locked && <th scope="col"><span class="out">End</span></th>}
                     </tr>
