@@ -1,9 +1,9 @@
 //! The same key lands on the same partition from every door.
 
-mod support;
 #[path = "../../riverlog-wire/tests/golden_partitions/mod.rs"]
 #[allow(dead_code)]
 mod golden;
+mod support;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -36,13 +36,20 @@ async fn ten_thousand_keys_go_where_the_java_client_puts_them() {
             ("content-type", "application/octet-stream"),
             ("riverlog-key", key.as_str()),
         ];
-        let answer = world.send("POST", "/v1/topics/t/records", &headers, "v").await;
+        let answer = world
+            .send("POST", "/v1/topics/t/records", &headers, "v")
+            .await;
         let answer = answer.is(200).json();
         assert_eq!(answer["results"][0]["partition"], placed.of_12);
         let line = json!({"key": {"base64": STANDARD.encode(placed.key)}, "value": ""});
         let headers = [("content-type", "application/x-ndjson")];
         let answer = world
-            .send("POST", "/v1/topics/t/records", &headers, format!("{line}\n"))
+            .send(
+                "POST",
+                "/v1/topics/t/records",
+                &headers,
+                format!("{line}\n"),
+            )
             .await;
         assert_eq!(answer.is(207).json()["partition"], placed.of_12);
     }

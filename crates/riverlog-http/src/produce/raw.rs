@@ -110,7 +110,9 @@ pub(super) async fn batch(mut call: Call, options: Options) -> Answer {
     };
     let mut out = format!("{{\"partition\":{index},\"base_offset\":").into_bytes();
     options.digits.write(&mut out, answer.base_offset.0);
-    out.extend_from_slice(format!(",\"records\":{},\"log_append_time\":", header.record_count).as_bytes());
+    out.extend_from_slice(
+        format!(",\"records\":{},\"log_append_time\":", header.record_count).as_bytes(),
+    );
     match answer.log_append_time_ms {
         ms if ms >= 0 => options.digits.write(&mut out, ms),
         _ => out.extend_from_slice(b"null"),

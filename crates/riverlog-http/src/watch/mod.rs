@@ -1,17 +1,20 @@
 //! What the node was like: a look every ten seconds, kept in rings, so that there are plots without a monitoring system. It is for people
 //! (the console, `riverlog top`); a monitoring system asks `/metrics`.
 //!
-//! Nothing is kept on disk: a restart begins anew.
+//! What is older than an hour is kept through a restart, if the host keeps the bytes.
 
 pub(crate) mod answers;
 pub(crate) mod history;
+mod kept;
 mod rings;
 mod seen;
 
 pub(crate) use answers::{groups, node, topics, transactions};
 pub(crate) use history::{of_group, of_node, of_topic};
+pub(crate) use kept::LARGEST;
 pub(crate) use rings::STEP;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,6 +32,16 @@ const MONTH: usize = 8_640;
 /// Changes of a group that are kept.
 const EVENTS: usize = 50;
 
+/// The series of the node.
+const SERIES: &[&str] = &[
+    "batches_in",
+    "bytes_in",
+    "bytes_out",
+    "fetches",
+    "flush_ms",
+    "records_in",
+];
+
 /// What is known of the past.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
@@ -37,8 +50,10 @@ pub(crate) struct Watch {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Counts looks from 1.
+    /// Counts looks from 1, those that nobody took between two runs too.
     look: u64,
+    /// Whether this run has looked.
+    looked: bool,
     /// When the last one was, ms since the epoch.
     at: i64,
     counters: BTreeMap<&'static str, f64>,
@@ -52,15 +67,23 @@ struct Known {
 }
 
 /// A change of a group, as two looks show it.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, utoipa::ToSchema)]
 struct Event {
     /// ms since the epoch.
     at: i64,
-    state: &'static str,
+    state: Cow<'static, str>,
     generation: i32,
     members: usize,
     joined: Vec<String>,
     left: Vec<String>,
+}
+
+impl Event {
+    /// Whether a group is the same after both.
+    fn is_like(&self, other: &Event) -> bool {
+        let what = |e: &Event| (e.state.clone(), e.generation, e.members);
+        what(self) == what(other)
+    }
 }
 
 impl Watch {
@@ -87,6 +110,26 @@ impl HttpDoor {
         let at = self.now().wall_ms;
         self.watch.known().add(at, counters, topics, groups);
     }
+
+    /// The bytes of a past that [`recall`](HttpDoor::recall) takes are never more.
+    pub const LARGEST_PAST: usize = LARGEST;
+
+    /// What is to be kept through a restart: series at five minutes, and what changed in groups. The bytes are those of
+    /// `docs/format/history.md`.
+    pub fn remember(&self) -> Vec<u8> {
+        self.watch.known().encode()
+    }
+
+    /// Takes up what an earlier run kept; to be called before the first look. False when the bytes say nothing: they are others, damaged,
+    /// or more than 30 days old. Then nothing has changed.
+    pub fn recall(&self, bytes: &[u8]) -> bool {
+        let found = Known::decode(bytes, self.now().wall_ms);
+        let found_any = found.is_some();
+        if let Some(found) = found {
+            *self.watch.known() = found;
+        }
+        found_any
+    }
 }
 
 impl Known {
@@ -104,6 +147,7 @@ impl Known {
         if let Some(groups) = groups {
             self.add_groups(groups);
         }
+        self.looked = true;
     }
 
     /// Returns the records a second of all topics of users.
@@ -118,11 +162,10 @@ impl Known {
                 sum += rate.unwrap_or_else(|| per_second(topic.written as f64));
             }
         }
-        let first = self.topics.is_empty() && self.look == 1;
         self.rates.retain(|id, _| topics.contains_key(id));
         keep_most_active(&mut self.rates);
         self.topics = topics;
-        (!first).then_some(sum)
+        self.looked.then_some(sum)
     }
 
     fn add_node(&mut self, counters: BTreeMap<&'static str, f64>, records: Option<f64>) {
@@ -141,7 +184,7 @@ impl Known {
             ("batches_in", rate("batches_in_total")),
             ("fetches", rate("fetch_requests_total")),
             ("flush_ms", flush_ms),
-            ("records_in", records.filter(|_| self.look > 1)),
+            ("records_in", records),
         ];
         for (name, value) in values {
             let ring = self.node.entry(name).or_insert_with(|| Ring::new(MONTH));
@@ -157,6 +200,10 @@ impl Known {
             ring.put(self.look, Some(group.lag() as f64));
             if let Some(event) = change(self.at, self.groups.get(name), group) {
                 let events = self.events.entry(name.clone()).or_default();
+                // As an earlier run has left it.
+                if !self.looked && events.back().is_some_and(|last| last.is_like(&event)) {
+                    continue;
+                }
                 if events.len() >= EVENTS {
                     events.pop_front();
                 }
@@ -190,7 +237,7 @@ fn change(at: i64, before: Option<&SeenGroup>, now: &SeenGroup) -> Option<Event>
     };
     Some(Event {
         at,
-        state: now.state,
+        state: now.state.into(),
         generation: now.generation,
         members: now.members.len(),
         joined: not_in(&now.members, known),

@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::kept::Bytes;
+
 /// Between two looks at the node.
 pub(crate) const STEP: Duration = Duration::from_secs(10);
 /// Values of the fine step that are kept: an hour.
 const FINE: usize = 360;
 /// Values of the fine step that one of the coarse step stands for: five minutes.
-const COARSE_OF: u64 = 30;
+pub(super) const COARSE_OF: u64 = 30;
 
 /// One series. Values are `f32`: seven digits are more than a plot shows. NaN stands for a look that didn't see it.
 #[derive(Clone, Debug)]
@@ -66,6 +68,33 @@ impl Ring {
             push(&mut self.coarse, self.keeps, mean);
             (self.sum, self.seen) = (0.0, 0);
         }
+    }
+
+    /// The coarse step, for a file.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(20 + 4 * self.coarse.len());
+        out.extend_from_slice(&self.last.to_be_bytes());
+        out.extend_from_slice(&self.sum.to_bits().to_be_bytes());
+        out.extend_from_slice(&self.seen.to_be_bytes());
+        for value in &self.coarse {
+            out.extend_from_slice(&value.to_bits().to_be_bytes());
+        }
+        out
+    }
+
+    /// From a file; `look` was the last one when it was written.
+    pub(super) fn decode(bytes: &[u8], keeps: usize, look: u64) -> Option<Ring> {
+        let mut from = Bytes(bytes);
+        let mut ring = Ring::new(keeps);
+        ring.last = from.u64()?;
+        ring.sum = f64::from_bits(from.u64()?);
+        ring.seen = from.u32()?;
+        while !from.0.is_empty() {
+            let value = f32::from_bits(from.u32()?);
+            push(&mut ring.coarse, keeps, value);
+        }
+        let sound = ring.last <= look && ring.sum.is_finite() && u64::from(ring.seen) <= COARSE_OF;
+        sound.then_some(ring)
     }
 
     /// The newest `count` values up to a look, oldest first; those that aren't there are `None`.

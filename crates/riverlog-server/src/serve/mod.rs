@@ -9,6 +9,7 @@ mod listener;
 pub(crate) mod log;
 mod metrics;
 pub(crate) mod notices;
+mod past;
 mod reach;
 mod settings;
 mod stream;
@@ -324,8 +325,11 @@ async fn serve(
         ),
         times: Times::default(),
     });
+    let mut served_http = false;
     if let Some((socket, at)) = http {
-        tokio::spawn(look(Arc::clone(&health.door)));
+        past::recall(&health.door, &plan.data);
+        tokio::spawn(look(Arc::clone(&health.door), plan.data.clone()));
+        served_http = true;
         tracing::info!("HTTP at http://{at}");
         let listener = tokio::net::TcpListener::from_std(socket).map_err(broken)?;
         let routes = http::routes(Arc::clone(&health));
@@ -360,16 +364,24 @@ async fn serve(
     while limits.connected() + health.web.connected() > 0 && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    if served_http {
+        past::keep(&health.door, &plan.data).await;
+    }
     Ok(())
 }
 
-/// Looks at the node again and again, for those who want to see how it was.
-async fn look(door: Arc<HttpDoor>) {
+/// Looks at the node again and again, for those who want to see how it was, and keeps what it saw.
+async fn look(door: Arc<HttpDoor>, data: PathBuf) {
     let mut every = tokio::time::interval(HttpDoor::LOOK_EVERY);
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let mut looks = 0_u32;
     loop {
         every.tick().await;
         door.look().await;
+        looks += 1;
+        if looks % past::LOOKS == 0 {
+            past::keep(&door, &data).await;
+        }
     }
 }
 
