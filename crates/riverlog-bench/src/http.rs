@@ -158,7 +158,9 @@ fn measured(
         .collect();
     let mut latency = latencies()?;
     for thread in threads {
-        let part = thread.join().map_err(|_| "a connection's thread panicked")??;
+        let part = thread
+            .join()
+            .map_err(|_| "a connection's thread panicked")??;
         latency.add(&part)?;
     }
     let seconds = began.elapsed().as_secs_f64();
@@ -183,7 +185,13 @@ pub(crate) fn run(broker: &str, form: Form, many: usize, records: usize) -> Resu
     match form {
         Form::Json => {
             let topic = topic(&mut kafka, PARTITIONS, &configs)?;
-            publish(&address, "publish", post(&topic, None, "application/json", &json(many)), requests, records)?;
+            publish(
+                &address,
+                "publish",
+                post(&topic, None, "application/json", &json(many)),
+                requests,
+                records,
+            )?;
             fetch(&address, "fetch", &topic, "application/json", many, records)?;
         }
         Form::Raw => {
@@ -194,16 +202,24 @@ pub(crate) fn run(broker: &str, form: Form, many: usize, records: usize) -> Resu
             let http = publish(&address, "publish", request, requests, records)?;
             let over_kafka = topic(&mut kafka, PARTITIONS, &configs)?;
             let broker = broker.to_owned();
-            let direct = measured("publish over Kafka's protocol", records, move |_, latency| {
-                let mut connection = Connection::open(&broker)?;
-                for _ in 0..requests {
-                    let began = Instant::now();
-                    produce_one(&mut connection, &over_kafka, batch.clone())?;
-                    latency.record(began.elapsed().as_micros() as u64)?;
-                }
-                Ok(())
-            })?;
-            print("publish, CPU beside Kafka's protocol", http / direct.max(1e-9), "times");
+            let direct = measured(
+                "publish over Kafka's protocol",
+                records,
+                move |_, latency| {
+                    let mut connection = Connection::open(&broker)?;
+                    for _ in 0..requests {
+                        let began = Instant::now();
+                        produce_one(&mut connection, &over_kafka, batch.clone())?;
+                        latency.record(began.elapsed().as_micros() as u64)?;
+                    }
+                    Ok(())
+                },
+            )?;
+            print(
+                "publish, CPU beside Kafka's protocol",
+                http / direct.max(1e-9),
+                "times",
+            );
             fetch(&address, "fetch", &over_http, kind, many, records)?;
         }
     }

@@ -17,6 +17,7 @@ mod recover;
 mod segment;
 mod serve;
 mod shell;
+mod top;
 mod topic;
 mod txn;
 mod values;
@@ -108,6 +109,8 @@ enum Command {
     /// Look at the cluster
     #[command(subcommand)]
     Cluster(cluster::Cluster),
+    /// Watch topics, groups and brokers: what flows, and who is behind
+    Top(top::Top),
     /// Find out what is wrong
     #[command(subcommand)]
     Doctor(doctor::Doctor),
@@ -171,6 +174,7 @@ impl Command {
             Command::Txn(txn) => txn.run(context),
             Command::Config(config) => config.run(context),
             Command::Cluster(cluster) => cluster.run(context),
+            Command::Top(top) => top.run(context),
             Command::Doctor(doctor) => doctor.run(context),
             Command::Segment(segment) => segment.run(context),
             Command::Recover(recover) => recover.run(context),

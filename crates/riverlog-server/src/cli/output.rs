@@ -82,11 +82,7 @@ impl Table {
     fn text(&self, output: Option<Output>, terminal: bool) -> String {
         match output {
             Some(Output::Json) => format!("{:#}\n", self.envelope()),
-            Some(Output::Yaml) => {
-                let mut out = String::new();
-                yaml(&self.envelope(), 0, &mut out);
-                out
-            }
+            Some(Output::Yaml) => yaml_of(&self.envelope()),
             Some(Output::Ndjson) => self.objects().map(|o| format!("{o}\n")).collect(),
             Some(Output::Name) => self
                 .rows
@@ -155,8 +151,20 @@ impl Table {
     }
 
     fn envelope(&self) -> Value {
-        json!({ "kind": self.kind, "version": ENVELOPE, "data": self.objects().collect::<Vec<_>>() })
+        envelope(self.kind, &self.objects().collect())
     }
+}
+
+/// A document as programs get it.
+pub(crate) fn envelope(kind: &str, data: &Value) -> Value {
+    json!({ "kind": kind, "version": ENVELOPE, "data": data })
+}
+
+/// A document as YAML.
+pub(crate) fn yaml_of(value: &Value) -> String {
+    let mut out = String::new();
+    yaml(value, 0, &mut out);
+    out
 }
 
 /// A value in a cell.
@@ -172,7 +180,7 @@ fn plain(value: &Value) -> String {
 }
 
 /// Control characters as escapes.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     if !text.chars().any(char::is_control) {
         return text.to_owned();
     }

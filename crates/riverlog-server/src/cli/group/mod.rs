@@ -84,8 +84,8 @@ impl Group {
     }
 }
 
-/// All groups of all brokers.
-fn all(client: &mut Client) -> Result<Vec<(String, String, String, String)>, Failure> {
+/// All groups of all brokers: name, state, kind and protocol type.
+pub(super) fn all(client: &mut Client) -> Result<Vec<(String, String, String, String)>, Failure> {
     let brokers: Vec<i32> = client
         .metadata(Some(&[]), false)?
         .brokers
