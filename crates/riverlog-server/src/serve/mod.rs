@@ -379,7 +379,7 @@ async fn look(door: Arc<HttpDoor>, data: PathBuf) {
         every.tick().await;
         door.look().await;
         looks += 1;
-        if looks % past::LOOKS == 0 {
+        if looks.is_multiple_of(past::LOOKS) {
             past::keep(&door, &data).await;
         }
     }
