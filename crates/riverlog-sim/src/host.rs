@@ -11,6 +11,7 @@ pub(crate) struct SimHost {
     jobs: AtomicBool,
     deadline: AtomicBool,
     notices: Mutex<Vec<Notice>>,
+    said: AtomicBool,
 }
 
 impl SimHost {
@@ -19,6 +20,10 @@ impl SimHost {
     }
     pub(crate) fn take_notices(&self) -> Vec<Notice> {
         std::mem::take(&mut *self.notices.lock())
+    }
+    /// It has something for other nodes, or for the quorum.
+    pub(crate) fn take_said(&self) -> bool {
+        self.said.swap(false, Ordering::Relaxed)
     }
     pub(crate) fn take_deadline(&self) -> bool {
         self.deadline.swap(false, Ordering::Relaxed)
@@ -34,5 +39,11 @@ impl Host for SimHost {
     }
     fn notice(&self, notice: Notice) {
         self.notices.lock().push(notice);
+    }
+    fn proposals_ready(&self) {
+        self.said.store(true, Ordering::Relaxed);
+    }
+    fn outbox_ready(&self) {
+        self.said.store(true, Ordering::Relaxed);
     }
 }

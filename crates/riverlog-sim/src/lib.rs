@@ -9,6 +9,7 @@
 
 mod classic;
 mod clients;
+mod cluster;
 mod core;
 mod end;
 mod faults;
@@ -25,5 +26,6 @@ mod wall;
 mod wire;
 mod world;
 
+pub use cluster::{ClusterReport, run_cluster};
 pub use model::Violation;
 pub use world::{Options, Report, run};

@@ -1,11 +1,13 @@
 //! `riverlog-sim`: runs seeds, replays one, hunts planted faults.
 
+mod clusters;
+
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use riverlog_mutants::Mutant;
-use riverlog_sim::{Options, Report, run};
+use riverlog_sim::{Options, Report, run, run_cluster};
 
 /// Runs the log and its clients on virtual time, with faults drawn from a seed.
 #[derive(Parser)]
@@ -16,6 +18,9 @@ struct Args {
     /// Run these seeds: A..B.
     #[arg(long, default_value = "0..20")]
     seeds: String,
+    /// Play clusters instead of single nodes.
+    #[arg(long)]
+    cluster: bool,
     /// Stop after this many seconds.
     #[arg(long)]
     seconds: Option<u64>,
@@ -71,6 +76,9 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if args.cluster {
+        return clusters::run(seeds, args.seconds, args.twice, args.show);
+    }
     let options = Options {
         show: args.show,
         history: args.history.is_some(),
@@ -139,9 +147,13 @@ fn parse_range(text: &str) -> Option<std::ops::Range<u64>> {
 }
 
 /// What a seed breaks; an assertion of the code's own counts too.
-fn noticed(seed: u64) -> Option<String> {
-    match std::panic::catch_unwind(|| run(seed, Options::default())) {
-        Ok(report) => report.violation.map(|v| v.invariant.to_owned()),
+fn noticed(seed: u64, clusters: bool) -> Option<String> {
+    let play = || match clusters {
+        true => run_cluster(seed, false).violation,
+        false => run(seed, Options::default()).violation,
+    };
+    match std::panic::catch_unwind(play) {
+        Ok(violation) => violation.map(|v| v.invariant.to_owned()),
         Err(_) => Some("an assertion".to_owned()),
     }
 }
@@ -156,7 +168,7 @@ fn hunt(mutants: &[Mutant], limit: u64) -> ExitCode {
         let began = core_time();
         let found = (0u64..)
             .take_while(|_| core_time() - began < Duration::from_secs(limit))
-            .find_map(|seed| noticed(seed).map(|what| (seed, what)));
+            .find_map(|seed| noticed(seed, mutant.is_of_clusters()).map(|what| (seed, what)));
         let seconds = (core_time() - began).as_secs_f64();
         let what = mutant.doc().trim();
         match found {

@@ -1,0 +1,320 @@
+//! Producers and readers that find the leaders by metadata.
+
+use std::time::Duration;
+
+use riverlog_core::metadata::TopicRef;
+use riverlog_node::{
+    AppendAnswer, AppendCommand, AppendFailure, FetchAnswer, FetchCommand, FetchPartition,
+    Isolation, Reply,
+};
+use riverlog_wire::batch::{BatchBuilder, batches};
+use riverlog_wire::compression::Compression;
+use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence};
+
+use super::model::TOPIC;
+use super::world::{Event, World};
+use crate::model::Violation;
+
+/// How long a client waits for an answer before it asks again, perhaps elsewhere.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// What a client is told.
+pub(super) enum Outcome {
+    Producer(Result<(ProducerId, ProducerEpoch), ErrorCode>),
+    /// With the epoch of the leader that answered.
+    Append(Result<AppendAnswer, AppendFailure>, Option<LeaderEpoch>),
+    Fetch(FetchAnswer),
+    /// How far, nobody needs to know.
+    Trimmed,
+}
+
+pub(super) enum Client {
+    Producer(Producer),
+    Reader(Reader),
+}
+
+#[derive(Default)]
+pub(super) struct Producer {
+    number: usize,
+    partition: i32,
+    id: Option<(ProducerId, ProducerEpoch)>,
+    sequence: i32,
+    count: u64,
+    pending: Option<(Vec<String>, Vec<u8>)>,
+    pub(super) progress: u64,
+    /// What readers have to read in the end has an end.
+    pub(super) enough: Option<u64>,
+}
+
+#[derive(Default)]
+pub(super) struct Reader {
+    partition: i32,
+    pub(super) position: Vec<Offset>,
+}
+
+impl Client {
+    pub(super) fn all(producers: usize, readers: usize, partitions: i32) -> Vec<Client> {
+        let producer = |number: usize| {
+            Client::Producer(Producer {
+                number,
+                partition: number as i32 % partitions,
+                ..Producer::default()
+            })
+        };
+        let reader = |_| {
+            Client::Reader(Reader {
+                partition: 0,
+                position: vec![Offset::ZERO; partitions as usize],
+            })
+        };
+        let producers = (0..producers).map(producer);
+        producers.chain((0..readers).map(reader)).collect()
+    }
+}
+
+impl World {
+    /// A client's next step, unless it waits for an answer.
+    pub(super) fn client_step(&mut self, me: usize) {
+        self.operations += 1;
+        // As its metadata has it, which may be old.
+        let any = self.random.below(self.machines.len() as u64) as usize;
+        let Some((node, now)) = self.node(any) else {
+            return self.think(me);
+        };
+        let partition = match &mut self.clients[me] {
+            Client::Producer(producer) => producer.partition,
+            Client::Reader(reader) => {
+                reader.partition = (reader.partition + 1) % reader.position.len() as i32;
+                reader.partition
+            }
+        };
+        if let Client::Producer(producer) = &self.clients[me]
+            && producer.pending.is_none()
+            && producer
+                .enough
+                .is_some_and(|enough| producer.progress >= enough)
+        {
+            return self.think(me);
+        }
+        let number = self.wait_for(me);
+        let inbox = self.inbox.clone();
+        if let Client::Producer(producer) = &self.clients[me]
+            && producer.id.is_none()
+        {
+            let reply = Reply::new(move |answer| {
+                inbox.lock().push((me, number, Outcome::Producer(answer)));
+            });
+            self.asked_at.insert(me, any);
+            return node.init_producer(now, reply);
+        }
+        let image = node.image();
+        let leader = image
+            .topic(TOPIC)
+            .and_then(|t| t.partitions.get(partition as usize)?.leader);
+        let Some(leader) = leader.map(|b| b.0 as usize - 1) else {
+            return self.give_up(me);
+        };
+        let Some((node, now)) = self.node(leader).filter(|_| self.is_up(leader)) else {
+            return self.give_up(me);
+        };
+        self.asked_at.insert(me, leader);
+        let topic = TopicRef::Name(TOPIC.to_owned());
+        match &mut self.clients[me] {
+            Client::Producer(producer) => {
+                let now_ms = now.wall_ms;
+                let (values, batch) = producer
+                    .pending
+                    .get_or_insert_with(|| {
+                        compose(
+                            producer.number,
+                            &mut producer.count,
+                            producer.id,
+                            producer.sequence,
+                            now_ms,
+                            &mut self.random,
+                        )
+                    })
+                    .clone();
+                let Ok(partition) = node.partition(&topic, partition) else {
+                    return self.give_up(me);
+                };
+                self.note(format!("client {me} sends {values:?} to {leader}"));
+                let (there, at) = (node.clone(), partition.clone());
+                let reply = Reply::new(move |answer: Result<AppendAnswer, AppendFailure>| {
+                    let epoch = there.describe_copy(at.topic(), at.index());
+                    let epoch = epoch.filter(|c| c.leads).map(|c| c.partition.leader_epoch);
+                    let outcome = Outcome::Append(answer, epoch);
+                    inbox.lock().push((me, number, outcome));
+                });
+                let command = AppendCommand {
+                    batch,
+                    acks: -1,
+                    timeout: Duration::from_secs(3),
+                };
+                node.append(&partition, command, now, reply);
+            }
+            Client::Reader(reader) => {
+                let from = reader.position[partition as usize];
+                if self.swarm.trims && self.random.chance(1, 20) {
+                    let Ok(found) = node.partition(&topic, partition) else {
+                        return self.give_up(me);
+                    };
+                    let reply = Reply::new(move |_: Result<Offset, ErrorCode>| {
+                        inbox.lock().push((me, number, Outcome::Trimmed));
+                    });
+                    // What every reader of the model has seen; it may be done without an answer.
+                    self.model.trims(partition, from);
+                    return node.delete_records(&found, from, now, reply);
+                }
+                let command = FetchCommand {
+                    partitions: vec![FetchPartition {
+                        topic,
+                        partition,
+                        from,
+                        max_bytes: 1 << 20,
+                        current_leader_epoch: LeaderEpoch::NONE,
+                        last_fetched_epoch: LeaderEpoch::NONE,
+                    }],
+                    max_wait: Duration::from_millis(100),
+                    min_bytes: 1,
+                    max_bytes: 1 << 20,
+                    isolation: Isolation::ReadUncommitted,
+                    replica: None,
+                };
+                let reply = Reply::new(move |answer| {
+                    inbox.lock().push((me, number, Outcome::Fetch(answer)));
+                });
+                node.fetch(command, now, reply);
+            }
+        }
+    }
+
+    fn wait_for(&mut self, me: usize) -> u64 {
+        self.requests += 1;
+        let number = self.requests;
+        self.asking.insert(me, number);
+        let deadline = self.clock + PATIENCE;
+        self.schedule(deadline, Event::Impatient { me, number });
+        number
+    }
+
+    pub(super) fn give_up(&mut self, me: usize) {
+        self.asking.remove(&me);
+        self.asked_at.remove(&me);
+        self.think(me);
+    }
+
+    pub(super) fn think(&mut self, me: usize) {
+        let most = match self.healing {
+            true => Duration::from_millis(20),
+            false => self.swarm.think.max(Duration::from_millis(1)),
+        };
+        let later = self.clock + self.within(2 * most.as_micros() as u64);
+        self.schedule(later, Event::Client(me));
+    }
+
+    pub(super) fn answered(&mut self, me: usize, outcome: Outcome) -> Result<(), Violation> {
+        match (outcome, &mut self.clients[me]) {
+            (Outcome::Producer(answer), Client::Producer(producer)) => {
+                producer.id = answer.ok();
+            }
+            (Outcome::Append(Ok(answer), epoch), Client::Producer(producer)) => {
+                let Some((values, _)) = producer.pending.take() else {
+                    return Ok(());
+                };
+                producer.sequence += values.len() as i32;
+                producer.progress += 1;
+                let partition = producer.partition;
+                self.note(format!("{values:?} at {}", answer.base_offset));
+                self.model
+                    .acknowledged(partition, answer.base_offset, &values, epoch)?;
+            }
+            (Outcome::Append(Err(failure), _), Client::Producer(producer)) => {
+                let strange = [
+                    ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    ErrorCode::INVALID_PRODUCER_EPOCH,
+                    ErrorCode::UNKNOWN_PRODUCER_ID,
+                    ErrorCode::CORRUPT_MESSAGE,
+                    ErrorCode::INVALID_RECORD,
+                ];
+                if strange.contains(&failure.error) {
+                    let what = format!("client {me}: {failure:?}, {:?}", producer.pending);
+                    return Err(Violation::new("an honest producer is never refused", what));
+                }
+                self.note(format!("client {me}: {}", failure.error.name()));
+            }
+            (Outcome::Fetch(answer), Client::Reader(reader)) => {
+                let partition = reader.partition;
+                let from = reader.position[partition as usize];
+                for part in answer.partitions {
+                    if part.error == ErrorCode::OFFSET_OUT_OF_RANGE {
+                        // Deleted, or the leader doesn't know yet how far it may show.
+                        let trimmed = self.model.trimmed(partition);
+                        if let Client::Reader(reader) = &mut self.clients[me] {
+                            reader.position[partition as usize] = from.max(trimmed);
+                        }
+                        continue;
+                    }
+                    if part.error != ErrorCode::NONE || part.records.len == 0 {
+                        continue;
+                    }
+                    let next = part.records.next;
+                    let records = records_of(part.records, from)?;
+                    self.model.read(partition, from, &records, next)?;
+                    if let Client::Reader(reader) = &mut self.clients[me] {
+                        reader.position[partition as usize] = next;
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn compose(
+    number: usize,
+    count: &mut u64,
+    id: Option<(ProducerId, ProducerEpoch)>,
+    sequence: i32,
+    now_ms: i64,
+    random: &mut riverlog_log::disk::Random,
+) -> (Vec<String>, Vec<u8>) {
+    let size = 1 + random.below(4);
+    let values: Vec<String> = (0..size)
+        .map(|i| format!("p{number}-{}", *count + i))
+        .collect();
+    *count += size;
+    let mut batch = BatchBuilder::new(Compression::None);
+    if let Some((id, epoch)) = id {
+        batch.producer(id, epoch, Sequence(sequence));
+    }
+    for value in &values {
+        batch.push(now_ms, None, Some(value.as_bytes()), &[]);
+    }
+    (values, batch.build())
+}
+
+/// Offsets and values from `from` on.
+pub(super) fn records_of(
+    slices: riverlog_node::Slices,
+    from: Offset,
+) -> Result<Vec<(Offset, String)>, Violation> {
+    let broken = |what: String| Violation::new("what is read is whole", what);
+    let bytes = slices.into_bytes().map_err(|e| broken(e.to_string()))?;
+    let mut found = Vec::new();
+    for batch in batches(&bytes) {
+        let batch = batch.map_err(|e| broken(e.to_string()))?;
+        batch.check_crc().map_err(|e| broken(e.to_string()))?;
+        let records = batch.records(1 << 20).map_err(|e| broken(e.to_string()))?;
+        for record in records.iter() {
+            let record = record.map_err(|e| broken(e.to_string()))?;
+            let value = record.value.unwrap_or_default();
+            let value = String::from_utf8_lossy(&value);
+            if record.offset >= from {
+                found.push((record.offset, value.into_owned()));
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,179 @@
+//! Nodes on their disks: start, jobs, time, death.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use riverlog_core::Now;
+use riverlog_log::disk::CrashDisk;
+use riverlog_node::harness::{START_MS, Seeded};
+use riverlog_node::{Host, Job, Node, NodeSettings};
+use riverlog_wire::BrokerId;
+
+use super::quorum::Told;
+use super::world::{Event, World};
+use crate::host::SimHost;
+use crate::model::Violation;
+
+pub(super) struct Machine {
+    pub(super) disk: CrashDisk,
+    pub(super) node: Option<Arc<Node>>,
+    host: Arc<SimHost>,
+    /// Counts the starts; what comes for an earlier life is dropped.
+    pub(super) life: u64,
+    pub(super) next_tick: Option<Duration>,
+    /// Until then it does nothing.
+    pub(super) frozen_until: Duration,
+    pub(super) slow_until: Duration,
+    pub(super) told: Told,
+}
+
+impl Machine {
+    pub(super) fn new(seed: u64) -> Machine {
+        Machine {
+            disk: CrashDisk::new(seed),
+            node: None,
+            host: Arc::default(),
+            life: 0,
+            next_tick: None,
+            frozen_until: Duration::ZERO,
+            slow_until: Duration::ZERO,
+            told: Told::default(),
+        }
+    }
+}
+
+impl World {
+    pub(super) fn now(&self) -> Now {
+        Now {
+            mono: self.clock,
+            wall_ms: START_MS + self.clock.as_millis() as i64,
+        }
+    }
+
+    pub(super) fn node(&self, at: usize) -> Option<(Arc<Node>, Now)> {
+        Some((self.machines[at].node.clone()?, self.now()))
+    }
+
+    /// Runs, and isn't frozen.
+    pub(super) fn is_up(&self, at: usize) -> bool {
+        let machine = &self.machines[at];
+        machine.node.is_some() && machine.frozen_until <= self.clock
+    }
+
+    pub(super) fn start(&mut self, at: usize) -> Result<(), Violation> {
+        if self.machines[at].node.is_some() {
+            return Ok(());
+        }
+        let settings = NodeSettings {
+            broker: BrokerId(at as i32 + 1),
+            ..self.swarm.settings.clone()
+        };
+        let entropy = Arc::new(Seeded::new(self.random.next_u64()));
+        let host: Arc<SimHost> = Arc::default();
+        let disk = Arc::new(self.machines[at].disk.clone());
+        let now = self.now();
+        let opened = Node::open(
+            disk,
+            entropy,
+            Arc::clone(&host) as Arc<dyn Host>,
+            settings,
+            now,
+        );
+        let node = opened.map_err(|error| {
+            Violation::new("a node starts after any crash", format!("{at}: {error}"))
+        })?;
+        self.note(format!("node {at} starts"));
+        let deadline = node.next_deadline();
+        let machine = &mut self.machines[at];
+        machine.host = host;
+        machine.node = Some(node);
+        machine.told = Told::default();
+        self.model.began(at);
+        self.schedule_tick(at, deadline);
+        Ok(())
+    }
+
+    /// The process dies. With the power, what wasn't synced survives in any subset.
+    pub(super) fn down(&mut self, at: usize, power: bool) {
+        if self.machines[at].node.is_none() {
+            return;
+        }
+        self.note(format!(
+            "node {at} {}",
+            if power { "loses its power" } else { "dies" }
+        ));
+        let seed = self.random.next_u64();
+        let machine = &mut self.machines[at];
+        let after = match power {
+            true => machine.disk.crash(seed),
+            false => machine.disk.kill(),
+        };
+        if power {
+            machine.disk.power_off();
+            self.power_cuts += 1;
+        }
+        machine.disk = after;
+        machine.node = None;
+        machine.life += 1;
+        machine.next_tick = None;
+        machine.frozen_until = Duration::ZERO;
+        self.crashes += 1;
+        self.lose_answers_of(at);
+    }
+
+    pub(super) fn schedule_tick(&mut self, at: usize, deadline: Option<Duration>) {
+        let Some(deadline) = deadline else { return };
+        let when = deadline.max(self.clock + Duration::from_micros(10));
+        let machine = &mut self.machines[at];
+        if machine.next_tick.is_none_or(|next| when < next) {
+            machine.next_tick = Some(when);
+            let life = machine.life;
+            self.schedule(when, Event::Tick { at, life });
+        }
+    }
+
+    /// What nodes have to do and to say.
+    pub(super) fn collect(&mut self) {
+        for at in 0..self.machines.len() {
+            let Some(node) = self.machines[at].node.clone() else {
+                continue;
+            };
+            let life = self.machines[at].life;
+            if self.machines[at].host.take_jobs() {
+                for job in node.take_jobs() {
+                    let later = self.clock + self.within(50);
+                    self.schedule(later, Event::Run { at, life, job });
+                }
+            }
+            if self.machines[at].host.take_deadline() {
+                self.schedule_tick(at, node.next_deadline());
+            }
+            if self.machines[at].host.take_said() {
+                for message in node.take_outbox() {
+                    self.send(at, message);
+                }
+                for proposal in node.take_proposals() {
+                    let later = self.clock + self.within(4_000);
+                    self.schedule(later, Event::Commit { from: at, proposal });
+                }
+            }
+        }
+    }
+
+    /// The job touches the disk now; the node hears of it when the device would have been done.
+    pub(super) fn run_job(&mut self, at: usize, job: Job) {
+        let machine = &self.machines[at];
+        let before = machine.disk.counts();
+        let done = job.run();
+        let after = machine.disk.counts();
+        let calls = (after.reads - before.reads + after.writes - before.writes) as u32;
+        let syncs = (after.syncs - before.syncs) as u32;
+        let mut cost = self.swarm.sync_cost * syncs + Duration::from_micros(5) * calls;
+        if machine.slow_until > self.clock {
+            cost *= 100;
+        }
+        let life = machine.life;
+        let cost = cost.mul_f64(0.5 + self.random.below(1_000) as f64 / 1_000.0);
+        self.schedule(self.clock + cost, Event::Done { at, life, done });
+    }
+}

@@ -1,0 +1,22 @@
+//! Clusters: several nodes, a network between them, and a model of the quorum that agrees on their metadata.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `quorum` | what Raft guarantees, and all that it doesn't: lost leaderships, lost proposals, entries that come late |
+//! | `machine` | nodes on their disks: start, jobs, time, death |
+//! | `world` | the event loop, and the network |
+//! | `faults` | what goes wrong |
+//! | `clients` | producers and readers that find the leaders by metadata |
+//! | `model` | what must be true |
+//! | `end` | all is healed: everyone moves, the in-sync sets are whole, all copies are equal |
+
+mod clients;
+mod end;
+mod faults;
+mod machine;
+mod model;
+mod quorum;
+mod swarm;
+mod world;
+
+pub use world::{ClusterReport, run_cluster};
