@@ -13,8 +13,8 @@ use crate::tools;
 
 #[derive(Parser)]
 pub(crate) struct Args {
-    /// `asan`: the tests of the crates below the server under AddressSanitizer, with a nightly compiler. `deny`: cargo-deny over licences, bans and sources. `mutants`: each planted fault must be found by the
-    /// simulator within five minutes. `seeds`: half an hour of simulation.
+    /// `asan`: the tests of the crates below the server under AddressSanitizer, with a nightly compiler. `deny`: cargo-deny over licences, bans and sources. `mutants`, `cluster-mutants`: each planted fault must be found by the
+    /// simulator within five minutes. `seeds`, `cluster-seeds`: half an hour of simulation.
     #[arg(value_parser = part_names())]
     part: String,
 }
@@ -46,13 +46,26 @@ const PARTS: &[Part] = &[
     },
     Part {
         name: "seeds",
-        run: || {
-            let first = u64::from(place::commit_number()?) << 20;
-            let seeds = format!("{first}..{}", first + (1 << 20));
-            simulate(&["--seeds", &seeds, "--seconds", "1800"], 2 * 3600)
-        },
+        run: || half_an_hour(&[]),
+    },
+    Part {
+        name: "cluster-mutants",
+        run: || simulate(&["--mutants", "--cluster"], 4 * 3600),
+    },
+    Part {
+        name: "cluster-seeds",
+        run: || half_an_hour(&["--cluster"]),
     },
 ];
+
+/// Seeds that nobody has played before.
+fn half_an_hour(of: &[&str]) -> Result<Verdict> {
+    let first = u64::from(place::commit_number()?) << 20;
+    let seeds = format!("{first}..{}", first + (1 << 20));
+    let mut args = of.to_vec();
+    args.extend(["--seeds", &seeds, "--seconds", "1800"]);
+    simulate(&args, 2 * 3600)
+}
 
 /// The simulator, optimised and with all its checks; the last lines of what it says, which are no table, are the result.
 fn simulate(args: &[&str], limit_s: u64) -> Result<Verdict> {

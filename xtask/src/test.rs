@@ -201,22 +201,33 @@ fn always(_: &Workspace) -> Result<Option<&'static str>> {
     Ok(None)
 }
 
-/// Twenty seeds that are always the same, each twice for the same trace, and the planted faults that are found at once. More
-/// are for `cargo xtask long seeds` and `cargo xtask mutants`.
+/// What the simulator plays: seeds that are always the same, each twice for the same trace.
+const PLAYED: &[&[&str]] = &[
+    &["--seeds", "0..20", "--twice"],
+    &["--cluster", "--seeds", "0..12", "--twice"],
+];
+
+/// [`PLAYED`], and the planted faults that are found at once. More are for `cargo xtask long` (`seeds`, `cluster-seeds`) and `cargo
+/// xtask mutants`.
 fn sim() -> Result<()> {
-    cargo()
-        .args([
-            "run",
-            "--quiet",
-            "--locked",
-            "--package",
-            "riverlog-sim",
-            "--",
-        ])
-        .args(["--seeds", "0..20", "--twice"])
-        .limit(900)
-        .shown_live()?;
-    mutants::run(&mutants::Args::short())
+    for args in PLAYED {
+        cargo()
+            .args([
+                "run",
+                "--quiet",
+                "--locked",
+                "--package",
+                "riverlog-sim",
+                "--",
+            ])
+            .args(*args)
+            .limit(900)
+            .shown_live()?;
+    }
+    for cluster in [false, true] {
+        mutants::run(&mutants::Args::short(cluster))?;
+    }
+    Ok(())
 }
 
 /// How a step ended.

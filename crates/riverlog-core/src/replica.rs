@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use riverlog_mutants::{Mutant, active};
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset};
 
 use crate::Now;
@@ -298,10 +298,19 @@ impl Leader {
         if leaving.is_empty() && joining.is_empty() {
             return None;
         }
+        if !leaving.is_empty() {
+            sometimes(Mark::LeftOut);
+        }
+        if !joining.is_empty() {
+            sometimes(Mark::TakenIn);
+        }
         let mut isr = vec![own];
         for (id, follower) in &mut self.followers {
             let joins = joining.contains(id);
             follower.joining |= joins;
+            if active(Mutant::LeftAtOnce) && leaving.contains(id) {
+                follower.in_sync = false;
+            }
             if joins || (follower.in_sync && !leaving.contains(id)) {
                 // One that hasn't spoken yet stays as who is registered.
                 let unknown = follower.broker_epoch < 0 || forgetful;
@@ -321,6 +330,9 @@ impl Leader {
     /// In-sync followers, and those that are to be, that have not had everything for longer than `max_lag` (`replica.lag.time.max.ms`): the controller
     /// is to be asked to take them out. In order of id.
     pub fn lagging(&self, max_lag: Duration, now: Now) -> Vec<BrokerId> {
+        if active(Mutant::LaggardStays) {
+            return Vec::new();
+        }
         self.followers
             .iter()
             .filter(|(_, f)| (f.in_sync || f.joining) && self.is_late(f, max_lag, now))
@@ -401,10 +413,14 @@ impl Leader {
 
     /// What every in-sync replica has; `None` while one of them hasn't spoken in this epoch.
     fn least(&self) -> Option<Offset> {
-        let own = self.counts(&self.own);
+        let own = match active(Mutant::OwnNotCounted) {
+            true => self.own.written,
+            false => self.counts(&self.own),
+        };
         self.followers
             .values()
             .filter(|f| f.in_sync || (f.joining && !active(Mutant::JoiningNotCounted)))
+            .filter(|f| f.position.is_some() || !active(Mutant::SilentNotCounted))
             .try_fold(own, |least, f| Some(least.min(self.counts(&f.position?))))
     }
 

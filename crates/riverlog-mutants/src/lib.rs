@@ -15,173 +15,247 @@ use std::sync::atomic::{AtomicU8, Ordering};
 pub use marks::take_counts;
 pub use marks::{Mark, sometimes};
 
+/// What must be played for a planted fault to be noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// One node.
+    Node,
+    /// Several nodes with copies.
+    Cluster,
+    /// The quorum that agrees on metadata, by itself.
+    Quorum,
+}
+
 macro_rules! mutants {
-    ($($(#[doc = $doc:literal])* $name:ident = $text:literal,)*) => {
+    ($($stage:ident { $($(#[doc = $doc:literal])* $name:ident = $text:literal,)* })*) => {
         /// A planted fault.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Mutant {
-            $($(#[doc = $doc])* $name,)*
+            $($($(#[doc = $doc])* $name,)*)*
         }
 
         impl Mutant {
             /// All of them.
-            pub const ALL: &[Mutant] = &[$(Mutant::$name),*];
-            /// Whether it takes several nodes to notice it.
-            pub fn is_of_clusters(self) -> bool {
-                self as u8 >= Mutant::EarlierLifeInSync as u8
+            pub const ALL: &[Mutant] = &[$($(Mutant::$name),*),*];
+            /// Where it can be noticed.
+            pub fn stage(self) -> Stage {
+                match self { $($(Mutant::$name => Stage::$stage,)*)* }
             }
             /// Its name on the command line.
             pub fn name(self) -> &'static str {
-                match self { $(Mutant::$name => $text,)* }
+                match self { $($(Mutant::$name => $text,)*)* }
             }
             /// What it does, in words.
             pub fn doc(self) -> &'static str {
-                match self { $(Mutant::$name => concat!($($doc),*),)* }
+                match self { $($(Mutant::$name => concat!($($doc),*),)*)* }
             }
         }
     };
 }
 
 mutants! {
-    /// A publish is answered when it is written, not when it is synced.
-    AckBeforeSync = "ack-before-sync",
-    /// The folder of a new segment is never synced.
-    FolderNotSynced = "folder-not-synced",
-    /// Four batches of a producer are remembered, not five.
-    WindowOfFour = "window-of-four",
-    /// The write-ahead log is used again before the segments are synced.
-    WalReusedTooEarly = "wal-reused-too-early",
-    /// A torn group of the write-ahead log is taken for a whole one.
-    TornGroupAccepted = "torn-group-accepted",
-    /// An index is believed without a look at the batch that it points to.
-    IndexTrusted = "index-trusted",
-    /// Recovery begins after what was written, not after what was synced.
-    CheckpointAhead = "checkpoint-ahead",
-    /// After a restart nothing is known of producers.
-    ProducersForgotten = "producers-forgotten",
-    /// A commit is answered before it is stored.
-    CommitAnsweredEarly = "commit-answered-early",
-    /// Readers see one record more than is acknowledged.
-    WatermarkTooFar = "watermark-too-far",
-    /// A failed sync counts as done.
-    SyncFailureIgnored = "sync-failure-ignored",
-    /// A moved log start offset is forgotten by a restart.
-    StartOffsetForgotten = "start-offset-forgotten",
-    /// A stale member may commit.
-    StaleCommitAccepted = "stale-commit-accepted",
-    /// Reading that begins with the first offset of a segment goes on with the segment after it.
-    BatchSkippedAtRoll = "batch-skipped-at-roll",
-    /// A log that can't be opened at the start counts as one of a deleted topic.
-    BrokenLogDeleted = "broken-log-deleted",
-    /// What a process wrote whose sync failed is synced again, not written again.
-    TailNotWrittenAgain = "tail-not-written-again",
-    /// A batch that is taken back stays known of its producer.
-    UndoForgotten = "undo-forgotten",
-    /// A batch that is taken back stays in the write-ahead log.
-    TakenBackNotLogged = "taken-back-not-logged",
-    /// A small file is renamed into place before it is synced.
-    ReplacedNotSynced = "replaced-not-synced",
-    /// The last append below the high watermark isn't answered.
-    AnswerOneShort = "answer-one-short",
-    /// Retention by count takes one record too many.
-    RetentionOneTooMany = "retention-one-too-many",
-    /// Files go before the start that lets them go is durable.
-    FilesBeforeStart = "files-before-start",
-    /// Segments go without a snapshot of what they said of producers.
-    HeadWithoutSnapshot = "head-without-snapshot",
-    /// Blocks are not compared with their checksums.
-    DamageServed = "damage-served",
-    /// A disk that was full is never looked at again.
-    FullForEver = "full-for-ever",
-    /// The mark of a clean stop stays when something is changed.
-    CleanMarkKept = "clean-mark-kept",
-    /// A coordinator that takes over takes it that members know what they hold.
-    MembersNotTold = "members-not-told",
-    /// A batch that is stored already is stored again.
-    DuplicateStored = "duplicate-stored",
-    /// Readers of committed records see what is open.
-    OpenTransactionStable = "open-transaction-stable",
-    /// After a restart nothing is known of what was aborted.
-    AbortedForgotten = "aborted-forgotten",
-    /// A marker is answered before it is durable.
-    MarkerNotSynced = "marker-not-synced",
-    /// Offsets of a transaction count before it is committed.
-    PendingOffsetsCount = "pending-offsets-count",
-    /// A batch of an epoch that a marker has ended is taken.
-    LateFrameAccepted = "late-frame-accepted",
-    // It takes several nodes to notice what comes from here on, see `Mutant::is_of_clusters`.
-    /// What a follower said in an earlier life counts for the in-sync set.
-    EarlierLifeInSync = "earlier-life-in-sync",
-    /// A follower takes the leader's high watermark over before it has cut what the leader doesn't have.
-    WatermarkBeforeCut = "watermark-before-cut",
-    /// A follower never cuts.
-    DivergenceIgnored = "divergence-ignored",
-    /// A leader takes the word of followers of another leadership.
-    FollowerEpochUnchecked = "follower-epoch-unchecked",
-    /// What a follower has written counts as synced.
-    WrittenTakenForSynced = "written-taken-for-synced",
-    /// The end of a transaction that is asked for again is refused.
-    EndNotRepeatable = "end-not-repeatable",
-    /// The end of a transaction is answered before the decision is durable.
-    DecisionAnsweredEarly = "decision-answered-early",
-    /// A transaction is complete when one marker is missing.
-    LastMarkerForgotten = "last-marker-forgotten",
-    /// A coordinator that takes over doesn't go on with markers.
-    MarkersNotResumed = "markers-not-resumed",
-    /// A transaction that nobody ends stays open.
-    TimeOutForgotten = "time-out-forgotten",
-    /// A new instance of a transactional id gets the epoch of the old one.
-    InstanceNotFenced = "instance-not-fenced",
-    /// A producer with an old epoch may add partitions.
-    FencedMayAdd = "fenced-may-add",
-    /// A partition takes the first batch of a transaction without asking the coordinator.
-    CoordinatorNotAsked = "coordinator-not-asked",
-    /// A partition that is added takes the place of those before.
-    PartitionsReplaced = "partitions-replaced",
-    /// Offsets of a transaction count when it is aborted, too.
-    AbortedOffsetsCount = "aborted-offsets-count",
-    /// The end of a transaction of version 2 leaves the epoch as it is.
-    EpochNotBumped = "epoch-not-bumped",
-    /// Compaction removes the newest record of a key with the older ones.
-    NewestCleanedAway = "newest-cleaned-away",
-    /// A tombstone goes with what it deletes.
-    TombstoneGoneAtOnce = "tombstone-gone-at-once",
-    /// Segments are compacted however new they are.
-    CompactionLagIgnored = "compaction-lag-ignored",
-    /// A cleaned segment has no more batch that says where it ends.
-    SegmentEndNotKept = "segment-end-not-kept",
-    /// A cleaned segment takes its place before it is synced.
-    CleanedNotSynced = "cleaned-not-synced",
-    /// After a crash, segments stay beside the cleaned one that replaces them.
-    ReplacedSegmentsStay = "replaced-segments-stay",
-    /// A partition that is being compacted when the disk is full is never compacted again.
-    FullDiskSetsAside = "full-disk-sets-aside",
-    /// A member with a generation that is over may commit.
-    StaleGenerationAccepted = "stale-generation-accepted",
-    /// Everyone is given what the leader has dealt out to itself.
-    LeadersAssignment = "leaders-assignment",
-    /// A rebalance leaves the generation as it is.
-    GenerationKept = "generation-kept",
-    /// A member that is gone is never expired.
-    DeadMemberKept = "dead-member-kept",
-    /// A follower that is asked for doesn't count for the high watermark until it is in the in-sync set.
-    JoiningNotCounted = "joining-not-counted",
-    /// A follower may be in sync that has what is known to be acknowledged, not what may be.
-    EpochStartIgnored = "epoch-start-ignored",
-    /// The high watermark moves on with fewer than min ISR in sync.
-    MinIsrIgnored = "min-isr-ignored",
-    /// Who was eligible once stays so.
-    EligibleForEver = "eligible-for-ever",
-    /// A node with an empty disk is taken for the one that it was.
-    DiskNotNoticed = "disk-not-noticed",
-    /// A leader changes the in-sync set of a partition that has changed since.
-    PartitionEpochUnchecked = "partition-epoch-unchecked",
-    /// A node leads what an image of before its start says.
-    OldImageLeads = "old-image-leads",
-    /// Logs that metadata hasn't named yet are taken for leftovers.
-    StraysRemovedEarly = "strays-removed-early",
-    /// A leader takes a follower's word before it has looked whether their logs agree.
-    WordBeforeLook = "word-before-look",
+    Node {
+        /// A publish is answered when it is written, not when it is synced.
+        AckBeforeSync = "ack-before-sync",
+        /// The folder of a new segment is never synced.
+        FolderNotSynced = "folder-not-synced",
+        /// Four batches of a producer are remembered, not five.
+        WindowOfFour = "window-of-four",
+        /// The write-ahead log is used again before the segments are synced.
+        WalReusedTooEarly = "wal-reused-too-early",
+        /// A torn group of the write-ahead log is taken for a whole one.
+        TornGroupAccepted = "torn-group-accepted",
+        /// An index is believed without a look at the batch that it points to.
+        IndexTrusted = "index-trusted",
+        /// Recovery begins after what was written, not after what was synced.
+        CheckpointAhead = "checkpoint-ahead",
+        /// After a restart nothing is known of producers.
+        ProducersForgotten = "producers-forgotten",
+        /// A commit is answered before it is stored.
+        CommitAnsweredEarly = "commit-answered-early",
+        /// Readers see one record more than is acknowledged.
+        WatermarkTooFar = "watermark-too-far",
+        /// A failed sync counts as done.
+        SyncFailureIgnored = "sync-failure-ignored",
+        /// A moved log start offset is forgotten by a restart.
+        StartOffsetForgotten = "start-offset-forgotten",
+        /// A stale member may commit.
+        StaleCommitAccepted = "stale-commit-accepted",
+        /// Reading that begins with the first offset of a segment goes on with the segment after it.
+        BatchSkippedAtRoll = "batch-skipped-at-roll",
+        /// A log that can't be opened at the start counts as one of a deleted topic.
+        BrokenLogDeleted = "broken-log-deleted",
+        /// What a process wrote whose sync failed is synced again, not written again.
+        TailNotWrittenAgain = "tail-not-written-again",
+        /// A batch that is taken back stays known of its producer.
+        UndoForgotten = "undo-forgotten",
+        /// A batch that is taken back stays in the write-ahead log.
+        TakenBackNotLogged = "taken-back-not-logged",
+        /// A small file is renamed into place before it is synced.
+        ReplacedNotSynced = "replaced-not-synced",
+        /// The last append below the high watermark isn't answered.
+        AnswerOneShort = "answer-one-short",
+        /// Retention by count takes one record too many.
+        RetentionOneTooMany = "retention-one-too-many",
+        /// Files go before the start that lets them go is durable.
+        FilesBeforeStart = "files-before-start",
+        /// Segments go without a snapshot of what they said of producers.
+        HeadWithoutSnapshot = "head-without-snapshot",
+        /// Blocks are not compared with their checksums.
+        DamageServed = "damage-served",
+        /// A disk that was full is never looked at again.
+        FullForEver = "full-for-ever",
+        /// The mark of a clean stop stays when something is changed.
+        CleanMarkKept = "clean-mark-kept",
+        /// A coordinator that takes over takes it that members know what they hold.
+        MembersNotTold = "members-not-told",
+        /// A batch that is stored already is stored again.
+        DuplicateStored = "duplicate-stored",
+        /// Readers of committed records see what is open.
+        OpenTransactionStable = "open-transaction-stable",
+        /// After a restart nothing is known of what was aborted.
+        AbortedForgotten = "aborted-forgotten",
+        /// A marker is answered before it is durable.
+        MarkerNotSynced = "marker-not-synced",
+        /// Offsets of a transaction count before it is committed.
+        PendingOffsetsCount = "pending-offsets-count",
+        /// A batch of an epoch that a marker has ended is taken.
+        LateFrameAccepted = "late-frame-accepted",
+        /// The end of a transaction that is asked for again is refused.
+        EndNotRepeatable = "end-not-repeatable",
+        /// The end of a transaction is answered before the decision is durable.
+        DecisionAnsweredEarly = "decision-answered-early",
+        /// A transaction is complete when one marker is missing.
+        LastMarkerForgotten = "last-marker-forgotten",
+        /// A coordinator that takes over doesn't go on with markers.
+        MarkersNotResumed = "markers-not-resumed",
+        /// A transaction that nobody ends stays open.
+        TimeOutForgotten = "time-out-forgotten",
+        /// A new instance of a transactional id gets the epoch of the old one.
+        InstanceNotFenced = "instance-not-fenced",
+        /// A producer with an old epoch may add partitions.
+        FencedMayAdd = "fenced-may-add",
+        /// A partition takes the first batch of a transaction without asking the coordinator.
+        CoordinatorNotAsked = "coordinator-not-asked",
+        /// A partition that is added takes the place of those before.
+        PartitionsReplaced = "partitions-replaced",
+        /// Offsets of a transaction count when it is aborted, too.
+        AbortedOffsetsCount = "aborted-offsets-count",
+        /// The end of a transaction of version 2 leaves the epoch as it is.
+        EpochNotBumped = "epoch-not-bumped",
+        /// Compaction removes the newest record of a key with the older ones.
+        NewestCleanedAway = "newest-cleaned-away",
+        /// A tombstone goes with what it deletes.
+        TombstoneGoneAtOnce = "tombstone-gone-at-once",
+        /// Segments are compacted however new they are.
+        CompactionLagIgnored = "compaction-lag-ignored",
+        /// A cleaned segment has no more batch that says where it ends.
+        SegmentEndNotKept = "segment-end-not-kept",
+        /// A cleaned segment takes its place before it is synced.
+        CleanedNotSynced = "cleaned-not-synced",
+        /// After a crash, segments stay beside the cleaned one that replaces them.
+        ReplacedSegmentsStay = "replaced-segments-stay",
+        /// A partition that is being compacted when the disk is full is never compacted again.
+        FullDiskSetsAside = "full-disk-sets-aside",
+        /// A member with a generation that is over may commit.
+        StaleGenerationAccepted = "stale-generation-accepted",
+        /// Everyone is given what the leader has dealt out to itself.
+        LeadersAssignment = "leaders-assignment",
+        /// A rebalance leaves the generation as it is.
+        GenerationKept = "generation-kept",
+        /// A member that is gone is never expired.
+        DeadMemberKept = "dead-member-kept",
+    }
+    Cluster {
+        /// What a follower said in an earlier life counts for the in-sync set.
+        EarlierLifeInSync = "earlier-life-in-sync",
+        /// A follower takes the leader's high watermark over before it has cut what the leader doesn't have.
+        WatermarkBeforeCut = "watermark-before-cut",
+        /// A follower never cuts.
+        DivergenceIgnored = "divergence-ignored",
+        /// A leader takes the word of followers of another leadership.
+        FollowerEpochUnchecked = "follower-epoch-unchecked",
+        /// What a follower has written counts as synced.
+        WrittenTakenForSynced = "written-taken-for-synced",
+        /// A follower that is asked for doesn't count for the high watermark until it is in the in-sync set.
+        JoiningNotCounted = "joining-not-counted",
+        /// A follower may be in sync that has what is known to be acknowledged, not what may be.
+        EpochStartIgnored = "epoch-start-ignored",
+        /// The high watermark moves on with fewer than min ISR in sync.
+        MinIsrIgnored = "min-isr-ignored",
+        /// Who was eligible once stays so.
+        EligibleForEver = "eligible-for-ever",
+        /// A node with an empty disk is taken for the one that it was.
+        DiskNotNoticed = "disk-not-noticed",
+        /// A leader changes the in-sync set of a partition that has changed since.
+        PartitionEpochUnchecked = "partition-epoch-unchecked",
+        /// A node leads what an image of before its start says.
+        OldImageLeads = "old-image-leads",
+        /// Logs that metadata hasn't named yet are taken for leftovers.
+        StraysRemovedEarly = "strays-removed-early",
+        /// A leader takes a follower's word before it has looked whether their logs agree.
+        WordBeforeLook = "word-before-look",
+        /// The controller takes an in-sync set from who leads no more.
+        StaleIsrAccepted = "stale-isr-accepted",
+        /// The controller takes nodes into an in-sync set that have registered anew since.
+        StrangeLifeInSync = "strange-life-in-sync",
+        /// A leader compares where logs end, and not in which epoch.
+        CutByOffset = "cut-by-offset",
+        /// A new leader goes on in the epoch of the one before.
+        LeaderEpochKept = "leader-epoch-kept",
+        /// Another in-sync set leaves the epoch of the partition as it is.
+        PartitionEpochKept = "partition-epoch-kept",
+        /// Whoever is up may be elected, in sync or not.
+        AnyoneElected = "anyone-elected",
+        /// Nodes that nobody has heard of may be elected.
+        FencedElected = "fenced-elected",
+        /// A node that starts leads on what it led, in the same epoch.
+        RestartKeepsEpoch = "restart-keeps-epoch",
+        /// Nodes that nobody hears of are never fenced.
+        SilentNeverFenced = "silent-never-fenced",
+        /// Who loses a leadership acknowledges what waits.
+        MovedPromised = "moved-promised",
+        /// What all in sync have is acknowledged, however few they are.
+        FewPromised = "few-promised",
+        /// Followers that have not spoken in this epoch hold nothing back.
+        SilentNotCounted = "silent-not-counted",
+        /// What a leader has not synced itself is acknowledged when the others have.
+        OwnNotCounted = "own-not-counted",
+        /// Who lags counts no more as soon as the controller is asked.
+        LeftAtOnce = "left-at-once",
+        /// Who lags stays in sync.
+        LaggardStays = "laggard-stays",
+        /// A change of an in-sync set that was refused is not asked for again.
+        AskedForEver = "asked-for-ever",
+        /// A change of another partition of the topic ends the wait for an in-sync set that was asked for.
+        AskForgotten = "ask-forgotten",
+        /// A follower takes its leader's high watermark for its own, also beyond its end.
+        WatermarkPastEnd = "watermark-past-end",
+        /// A new leader begins with a high watermark of 0.
+        WatermarkForgotten = "watermark-forgotten",
+        /// A new leader takes all that it has for acknowledged.
+        EndTakenForWatermark = "end-taken-for-watermark",
+        /// A follower that ends before its leader begins waits.
+        NotBegunAnew = "not-begun-anew",
+        /// An entry that comes again is applied again.
+        EntryAppliedTwice = "entry-applied-twice",
+        /// What was decided in a lost term is answered by the next entry.
+        DecisionOutlivesTerm = "decision-outlives-term",
+        /// A cut leaves producers with what was cut.
+        ProducersSurviveCut = "producers-survive-cut",
+        /// A cut leaves the epochs of what was cut.
+        EpochsSurviveCut = "epochs-survive-cut",
+        /// A cut is not in the write-ahead log.
+        CutNotLogged = "cut-not-logged",
+    }
+    Quorum {
+        /// A vote counts before it is stored.
+        VoteNotStored = "vote-not-stored",
+        /// Entries count before they are synced.
+        EntriesNotSynced = "entries-not-synced",
+        /// A node hears that it leads before it has what was committed before.
+        LeadsTooEarly = "leads-too-early",
+    }
 }
 
 #[cfg(feature = "planted")]

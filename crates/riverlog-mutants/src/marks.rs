@@ -3,96 +3,174 @@
 #[cfg(feature = "planted")]
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::Stage;
+
 macro_rules! marks {
-    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+    ($($stage:ident { $($(#[doc = $doc:literal])* $name:ident,)* })*) => {
         /// A rare path.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Mark {
-            $($(#[doc = $doc])* $name,)*
+            $($($(#[doc = $doc])* $name,)*)*
         }
 
         impl Mark {
             /// All of them.
-            pub const ALL: &[Mark] = &[$(Mark::$name),*];
+            pub const ALL: &[Mark] = &[$($(Mark::$name),*),*];
+            /// What must be played to get there.
+            pub fn stage(self) -> Stage {
+                match self { $($(Mark::$name => Stage::$stage,)*)* }
+            }
             /// What happened, in words.
             pub fn doc(self) -> &'static str {
-                match self { $(Mark::$name => concat!($($doc),*),)* }
+                match self { $($(Mark::$name => concat!($($doc),*),)*)* }
             }
         }
     };
 }
 
 marks! {
-    /// A segment was rolled.
-    SegmentRolled,
-    /// A file of the write-ahead log was used again.
-    WalLapped,
-    /// Recovery cut a torn tail.
-    TornTailCut,
-    /// Recovery did an entry of the write-ahead log again.
-    EntryDoneAgain,
-    /// A batch was recognised as a duplicate.
-    DuplicateRecognised,
-    /// A full disk was noticed, and appends were refused.
-    FullDiskRefused,
-    /// There was room again.
-    FullDiskRecovered,
-    /// After a failed sync nothing was promised any more.
-    SyncFailureFenced,
-    /// An index was made again.
-    IndexRebuilt,
-    /// Retention or a deletion took whole segments.
-    SegmentsRetired,
-    /// A log could not be opened.
-    LogNotOpened,
-    /// It was opened later in the same life.
-    LogOpenedLater,
-    /// A rebalance moved a partition from one member to another.
-    PartitionMoved,
-    /// A stale member was refused.
-    StaleCommitRefused,
-    /// A member left its group.
-    MemberLeft,
-    /// A member that was heard of no more was left out of its group.
-    MemberExpired,
-    /// A setting was changed under load.
-    SettingChanged,
-    /// A node was stopped cleanly.
-    StoppedCleanly,
-    /// A node stood still.
-    Frozen,
-    /// A wall clock jumped.
-    ClockJumped,
-    /// A request was lost.
-    RequestLost,
-    /// An answer was lost.
-    AnswerLost,
-    /// A request came twice.
-    RequestRepeated,
-    /// A topic was deleted.
-    TopicDeleted,
-    /// An append to a full bounded topic waited.
-    BoundedWaited,
-    /// A file was replaced by an older copy of itself.
-    OlderCopy,
-    /// A disk was replaced by an empty one.
-    DiskReplaced,
-    /// A node refused to start with what was damaged.
-    DamageRefused,
-    /// A damaged range was refused to a reader.
-    DamageSkipped,
-    /// A cleaned segment took the place of others.
-    SegmentsCleaned,
-    /// A deleted key has left nothing, not even its tombstone.
-    TombstoneGone,
-    /// A transaction ran out of time.
-    TransactionRanOut,
-    /// A transactional producer found itself fenced.
-    ProducerFenced,
-    /// An end of a transaction that had been decided was asked for again.
-    EndRepeated,
-    /// A member of a classic group found that it had been expired or replaced.
-    ClassicMemberExpired,
+    Node {
+        /// A segment was rolled.
+        SegmentRolled,
+        /// A file of the write-ahead log was used again.
+        WalLapped,
+        /// Recovery cut a torn tail.
+        TornTailCut,
+        /// Recovery did an entry of the write-ahead log again.
+        EntryDoneAgain,
+        /// A batch was recognised as a duplicate.
+        DuplicateRecognised,
+        /// A full disk was noticed, and appends were refused.
+        FullDiskRefused,
+        /// There was room again.
+        FullDiskRecovered,
+        /// After a failed sync nothing was promised any more.
+        SyncFailureFenced,
+        /// An index was made again.
+        IndexRebuilt,
+        /// Retention or a deletion took whole segments.
+        SegmentsRetired,
+        /// A log could not be opened.
+        LogNotOpened,
+        /// It was opened later in the same life.
+        LogOpenedLater,
+        /// A rebalance moved a partition from one member to another.
+        PartitionMoved,
+        /// A stale member was refused.
+        StaleCommitRefused,
+        /// A member left its group.
+        MemberLeft,
+        /// A member that was heard of no more was left out of its group.
+        MemberExpired,
+        /// A setting was changed under load.
+        SettingChanged,
+        /// A node was stopped cleanly.
+        StoppedCleanly,
+        /// A node stood still.
+        Frozen,
+        /// A wall clock jumped.
+        ClockJumped,
+        /// A request was lost.
+        RequestLost,
+        /// An answer was lost.
+        AnswerLost,
+        /// A request came twice.
+        RequestRepeated,
+        /// A topic was deleted.
+        TopicDeleted,
+        /// An append to a full bounded topic waited.
+        BoundedWaited,
+        /// A file was replaced by an older copy of itself.
+        OlderCopy,
+        /// A disk was replaced by an empty one.
+        DiskReplaced,
+        /// A node refused to start with what was damaged.
+        DamageRefused,
+        /// A damaged range was refused to a reader.
+        DamageSkipped,
+        /// A cleaned segment took the place of others.
+        SegmentsCleaned,
+        /// A deleted key has left nothing, not even its tombstone.
+        TombstoneGone,
+        /// A transaction ran out of time.
+        TransactionRanOut,
+        /// A transactional producer found itself fenced.
+        ProducerFenced,
+        /// An end of a transaction that had been decided was asked for again.
+        EndRepeated,
+        /// A member of a classic group found that it had been expired or replaced.
+        ClassicMemberExpired,
+    }
+    Cluster {
+        /// A leader was followed by a replica that was in sync.
+        LeaderReplaced,
+        /// A replica was elected that was only eligible.
+        EligibleElected,
+        /// Nobody was left who could lead a partition.
+        NobodyLeads,
+        /// A node was fenced that nobody had heard of.
+        NodeFenced,
+        /// A node registered with another disk than before.
+        DiskForgot,
+        /// A leader asked for a follower that lags to be left out.
+        LeftOut,
+        /// A leader asked for a follower that has caught up to be taken in.
+        TakenIn,
+        /// An in-sync set of a leader that leads no more was refused.
+        StaleIsrRefused,
+        /// An in-sync set that was decided against an older one was refused.
+        OutdatedIsrRefused,
+        /// An in-sync set with a node that had registered anew or was fenced was refused.
+        StrangeLifeRefused,
+        /// A leader did not listen to a follower that spoke in another life.
+        EarlierLifeUnheard,
+        /// A leader refused a follower of another leadership.
+        OtherEpochRefused,
+        /// A follower cut what its leader does not have.
+        TailOfFollowerCut,
+        /// A follower began anew where its leader begins.
+        FollowerBegunAnew,
+        /// A follower got an answer that it did not wait for.
+        LateAnswerIgnored,
+        /// An append waited when another node began to lead.
+        AppendMoved,
+        /// An append was stored by all in sync, who were too few.
+        FewInSync,
+        /// A controller lost its leadership with decisions under way.
+        DecisionsDropped,
+        /// The quorum refused a proposal.
+        ProposalRefused,
+        /// Metadata came as a snapshot.
+        ImageFromSnapshot,
+        /// A message was lost.
+        MessageLost,
+        /// A message came twice.
+        MessageTwice,
+        /// A message came late, after newer ones.
+        MessageLate,
+        /// Nothing came through in one direction, and all in the other.
+        CutOneWay,
+        /// A node was cut off.
+        CutBothWays,
+        /// The process of a node died.
+        NodeKilled,
+        /// A node lost its power.
+        NodePowerless,
+        /// All nodes lost their power at once.
+        AllPowerless,
+        /// A node stood still for longer than its session.
+        NodeFrozen,
+        /// A node gave its leaderships away and stopped.
+        NodeStopped,
+        /// The disk of a node refused to sync.
+        SyncsFailed,
+        /// The wall clock of a node jumped.
+        WallsApart,
+        /// A node came back with an empty disk.
+        DiskEmptied,
+        /// The others went on without a node.
+        WentOnWithout,
+    }
 }
 
 #[cfg(feature = "planted")]

@@ -90,12 +90,20 @@ pub(crate) enum Standing {
 }
 
 /// What a leader of several copies remembers.
-#[derive(Default)]
 pub(crate) struct Leading {
-    /// The state of the partition that the controller last spoke of.
+    /// The state of the partition that the controller last spoke of; −1 before it has.
     pub(crate) partition_epoch: i32,
     /// An in-sync set was asked for and not answered.
     pub(crate) asked: bool,
+}
+
+impl Default for Leading {
+    fn default() -> Leading {
+        Leading {
+            partition_epoch: -1,
+            asked: false,
+        }
+    }
 }
 
 /// What a follower remembers.

@@ -27,6 +27,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use riverlog_core::Now;
 use riverlog_core::metadata::{MetadataImage, MetadataRecord};
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
 use crate::controller::records_of;
@@ -188,8 +189,13 @@ impl Node {
             if !goes_on {
                 // What is in flight may be committed yet or not; whoever asked has to look.
                 state.seat.out.clear();
-                dropped = state.drop_everything();
+                if !active(Mutant::DecisionOutlivesTerm) {
+                    dropped = state.drop_everything();
+                }
             }
+        }
+        if !dropped.is_empty() {
+            sometimes(Mark::DecisionsDropped);
         }
         for reply in dropped {
             self.answer_admin(reply, Err(ErrorCode::NOT_CONTROLLER), now);
@@ -205,7 +211,8 @@ impl Node {
     fn quorum_committed(&self, index: u64, term: u64, records: &[Bytes], now: Now) {
         {
             let mut state = self.controller.state.lock();
-            if index <= state.seat.index || state.seat.unreadable {
+            let again = index <= state.seat.index && !active(Mutant::EntryAppliedTwice);
+            if again || state.seat.unreadable {
                 return;
             }
             state.applying = true;
@@ -225,7 +232,9 @@ impl Node {
                 .fetch_add(1, Ordering::Relaxed);
             self.apply_metadata(Arc::new(image), &decoded, now);
             let mut state = self.controller.state.lock();
-            if (state.seat.term, state.seat.leader) == (term, Some(self.settings.broker)) {
+            let decided_here =
+                (state.seat.term, state.seat.leader) == (term, Some(self.settings.broker));
+            if decided_here || active(Mutant::DecisionOutlivesTerm) {
                 proposal = state.proposal.take();
             }
         }
@@ -242,6 +251,9 @@ impl Node {
             state.seat.out.retain(|p| p.number != number);
             state.proposal.take_if(|p| p.number == number)
         };
+        if refused.is_some() {
+            sometimes(Mark::ProposalRefused);
+        }
         for (reply, _) in refused.map(|p| p.answers).unwrap_or_default() {
             self.answer_admin(reply, Err(ErrorCode::REQUEST_TIMED_OUT), now);
         }
@@ -265,6 +277,7 @@ impl Node {
                 image.apply(record, Offset::ZERO);
             }
             image.position = snapshot.position;
+            sometimes(Mark::ImageFromSnapshot);
             // What the snapshot doesn't speak of any more was deleted meanwhile.
             let before = self.image();
             let gone = before.topics.keys();

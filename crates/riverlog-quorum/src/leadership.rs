@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use riverlog_mutants::{Mutant, active};
 use riverlog_node::quorum::QuorumEvent;
 use riverlog_wire::BrokerId;
 
@@ -59,7 +60,8 @@ impl Leadership {
 
     fn tell(&self, state: &mut State) {
         let (term, mut leader) = (state.term, state.leader);
-        if leader == Some(self.broker) && state.handed < term {
+        let behind = state.handed < term && !active(Mutant::LeadsTooEarly);
+        if leader == Some(self.broker) && behind {
             leader = None;
         }
         if state.told != (term, leader) {

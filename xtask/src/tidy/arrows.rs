@@ -23,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "riverlog-quorum",
         &[
+            "riverlog-mutants",
             "riverlog-wire",
             "riverlog-log",
             "riverlog-core",

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::BrokerId;
 
 use super::{AdminCommand, MetadataImage};
@@ -42,7 +43,8 @@ impl Sessions {
             if *epoch != broker.epoch {
                 (*epoch, *last) = (broker.epoch, now.mono);
             }
-            if now.mono.saturating_sub(*last) > timeout {
+            let silent = now.mono.saturating_sub(*last) > timeout;
+            if silent && !active(Mutant::SilentNeverFenced) {
                 expired.push(AdminCommand::Fence {
                     broker: broker.id,
                     epoch: broker.epoch,

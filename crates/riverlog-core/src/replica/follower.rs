@@ -131,6 +131,11 @@ impl Follower {
                 // An answer that cuts nothing would be asked for again for ever.
                 FollowerStep::Cut(to.min(end + -1))
             }
+            FollowerAnswer::OutOfRange { log_start, .. }
+                if end < log_start && active(Mutant::NotBegunAnew) =>
+            {
+                FollowerStep::Ignore
+            }
             FollowerAnswer::OutOfRange { log_start, .. } if end < log_start => {
                 FollowerStep::BeginAt(log_start)
             }
@@ -142,7 +147,10 @@ impl Follower {
     /// What an answer that matches brought has been appended, and the log ends at `end`. Returns the high watermark when it
     /// moved. Never beyond what is here.
     pub fn appended(&mut self, leaders: Offset, end: Offset) -> Option<Offset> {
-        let known = leaders.min(end);
+        let known = match active(Mutant::WatermarkPastEnd) {
+            true => leaders,
+            false => leaders.min(end),
+        };
         (known > self.high_watermark).then(|| {
             self.high_watermark = known;
             known

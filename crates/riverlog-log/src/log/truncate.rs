@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{LeaderEpoch, Offset};
 
 use super::Log;
@@ -77,6 +78,10 @@ impl Log {
     /// is left, and would make it look like lost data. And it must say when the cut is over, so that recovery doesn't cut
     /// what comes next. Where it is full, checkpoints say both (`told`: the first).
     fn cut_durably(&mut self, to: Offset, end: Offset, told: bool) -> Result<(), DiskError> {
+        if active(Mutant::CutNotLogged) {
+            self.cut_segments(to)?;
+            return Ok(());
+        }
         self.submit_truncate(end);
         let cut = self.last_lsn.unwrap_or_default();
         if !told {
@@ -128,7 +133,9 @@ impl Log {
             let mut bytes = item.bytes.len();
             while item.batches.last().is_some_and(|b| b.info.next > to) {
                 if let Some(batch) = item.batches.pop() {
-                    log.producers.undo(&batch.undo);
+                    if !active(Mutant::ProducersSurviveCut) {
+                        log.producers.undo(&batch.undo);
+                    }
                     bytes -= batch.info.size as usize;
                 }
             }
@@ -216,9 +223,13 @@ impl Log {
         log.folder_unsynced = true;
         log.check = EndCheck::default();
         log.tail.truncate(&volume, end);
-        log.epochs.truncate(end);
+        if opening || !active(Mutant::EpochsSurviveCut) {
+            log.epochs.truncate(end);
+        }
         log.epochs_dirty = true;
-        log.producers = load_producers(&volume, log, end, None)?;
+        if opening || !active(Mutant::ProducersSurviveCut) {
+            log.producers = load_producers(&volume, log, end, None)?;
+        }
         let (size, last_epoch) = (log.written_bytes(), log.epochs.last());
         self.size_bytes = size;
         self.last_epoch = last_epoch;

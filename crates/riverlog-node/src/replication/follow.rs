@@ -9,7 +9,7 @@ use bytes::Bytes;
 use riverlog_core::Now;
 use riverlog_core::replica::{FollowerAnswer, FollowerAsk, FollowerStep};
 use riverlog_log::{AppendAs, Log, LogKey};
-use riverlog_mutants::{Mutant, active};
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::batch::batches;
 use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
@@ -211,8 +211,11 @@ impl Node {
             stream.and_then(|s| s.flight.take_if(|f| f.number == number))
         };
         // Twice, late, or to an ask that was given up.
-        let Some(flight) = flight else { return };
-        let mut resting = Vec::new();
+        let Some(flight) = flight else {
+            sometimes(Mark::LateAnswerIgnored);
+            return;
+        };
+        let (mut resting, mut cut) = (Vec::new(), false);
         for part in parts {
             let Some(asked) = flight.asks.get(&part.key) else {
                 continue;
@@ -225,10 +228,26 @@ impl Node {
             self.settle(&partition, owed, now);
             match taken {
                 Ok(Took::Nothing | Took::Records) => {}
-                Ok(Took::Cut) => count(&self.metrics.replica_cuts),
-                Ok(Took::BeganAnew) => count(&self.metrics.replica_restarts),
-                Err(_) => resting.push(part.key),
+                Ok(Took::Cut) => {
+                    cut = true;
+                    sometimes(Mark::TailOfFollowerCut);
+                    count(&self.metrics.replica_cuts);
+                }
+                Ok(Took::BeganAnew) => {
+                    sometimes(Mark::FollowerBegunAnew);
+                    count(&self.metrics.replica_restarts);
+                }
+                Err(_) => {
+                    cut = true;
+                    resting.push(part.key);
+                }
             }
+        }
+        if cut {
+            // A cut writes to the write-ahead log by itself. Where that has become full with it, no group commit comes that would see
+            // to room in it.
+            self.sync_oldest(now);
+            self.upkeep_of_wal(self.volume.is_pressed());
         }
         if !resting.is_empty() {
             let until = now.mono + REST;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use riverlog_core::Now;
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, IsrChange};
 use riverlog_log::LogKey;
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::ErrorCode;
 
 use crate::controller::AdminReply;
@@ -140,7 +141,7 @@ impl Node {
             };
             let mut state = partition.state.lock();
             if let Standing::Leads(leading) = &mut state.standing {
-                leading.asked = false;
+                leading.asked = !done(at) && active(Mutant::AskedForEver);
             }
             drop(state);
             if !done(at) {

@@ -8,9 +8,9 @@ use riverlog_core::config::TopicConfig;
 use riverlog_core::metadata::PartitionImage;
 use riverlog_core::replica::{Follower, Leader};
 use riverlog_log::LogKey;
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{BrokerId, ErrorCode, Offset, PartitionIndex, TopicId};
 
-use crate::append::Ack;
 use crate::bounded::Bound;
 use crate::command::{AppendFailure, CopyDescription};
 use crate::node::Node;
@@ -86,7 +86,11 @@ impl State {
         let Some(log) = &self.log else { return };
         let led = self.leads();
         if !led || self.leader.epoch != image.leader_epoch {
-            let high_watermark = self.high_watermark();
+            let high_watermark = match () {
+                () if active(Mutant::WatermarkForgotten) => Offset::ZERO,
+                () if active(Mutant::EndTakenForWatermark) => position(log).written,
+                () => self.high_watermark(),
+            };
             let epoch = image.leader_epoch;
             self.leader = Leader::new(epoch, position(log), high_watermark, self.sync);
             if !led {
@@ -96,6 +100,11 @@ impl State {
             self.wake(owed);
         }
         if let Standing::Leads(leading) = &mut self.standing {
+            // Changes of other partitions of the topic come by here as well. An in-sync set that was asked for is under way then as
+            // before, and whom it takes in has to count as before.
+            if leading.partition_epoch == image.partition_epoch && !active(Mutant::AskForgotten) {
+                return;
+            }
             leading.partition_epoch = image.partition_epoch;
             leading.asked = false;
         }
@@ -134,7 +143,12 @@ impl State {
     fn refuse_all(&mut self, owed: &mut Owed) {
         for queue in [&mut self.acks_all, &mut self.acks_leader] {
             for parked in std::mem::take(queue) {
-                owed.acks.push((parked.ack, Err(AppendFailure::moved())));
+                sometimes(Mark::AppendMoved);
+                let answer = match active(Mutant::MovedPromised) {
+                    true => Ok(parked.answer),
+                    false => Err(AppendFailure::moved()),
+                };
+                owed.acks.push((parked.ack, answer));
             }
         }
         if let Some(bound) = &mut self.bound {
@@ -156,18 +170,23 @@ impl State {
 
     /// What all that are in sync have, while they are fewer than min ISR: written, but not promised.
     pub(crate) fn answer_under_min_isr(&mut self, owed: &mut Owed) {
-        let failed: Vec<Ack> = {
+        let failed: Vec<_> = {
             let leader = &self.leader;
             let mut failed = Vec::new();
             while let Some(parked) = self
                 .acks_all
                 .pop_front_if(|p| matches!(leader.acked(-1, p.next), Some(Err(_))))
             {
-                failed.push(parked.ack);
+                failed.push((parked.ack, parked.answer));
             }
             failed
         };
-        for ack in failed {
+        for (ack, answer) in failed {
+            sometimes(Mark::FewInSync);
+            if active(Mutant::FewPromised) {
+                owed.acks.push((ack, Ok(answer)));
+                continue;
+            }
             let failure = AppendFailure::new(
                 ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND,
                 format!(

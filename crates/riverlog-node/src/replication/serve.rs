@@ -8,7 +8,7 @@ use bytes::Bytes;
 use riverlog_core::Now;
 use riverlog_core::replica::{FollowerAnswer, Position};
 use riverlog_log::{Log, LogKey, Read, ReadError, ReadPlan};
-use riverlog_mutants::{Mutant, active};
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset};
 
 use super::{PeerAsk, PeerPart};
@@ -101,6 +101,7 @@ impl Node {
     ) {
         if !self.is_lives_epoch(from, broker_epoch) {
             // It has registered anew, or this node hasn't heard of that: it asks again.
+            sometimes(Mark::EarlierLifeUnheard);
             return;
         }
         let deadline = now.mono + self.settings.cluster.fetch_wait;
@@ -281,7 +282,8 @@ impl State {
         owed: &mut Owed,
     ) -> Result<Served, ErrorCode> {
         if !active(Mutant::FollowerEpochUnchecked) || !self.leads() {
-            self.check_epoch(ask.epoch)?;
+            self.check_epoch(ask.epoch)
+                .inspect_err(|_| sometimes(Mark::OtherEpochRefused))?;
         }
         let news = |answer, records, plan| Served {
             part: PeerPart {
@@ -372,5 +374,6 @@ fn diverging(log: &Log, ask: &PeerAsk) -> Option<(LeaderEpoch, Offset)> {
     let none = (LeaderEpoch::NONE, Offset(-1));
     let known = epoch_end(log, ask.last_epoch);
     let (epoch, end) = known.map_or(none, |e| (e.epoch, e.end));
-    (epoch < ask.last_epoch || end < ask.from).then_some((epoch, end))
+    let other = epoch < ask.last_epoch && !active(Mutant::CutByOffset);
+    (other || end < ask.from).then_some((epoch, end))
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use parking_lot::Mutex;
 use riverlog_log::Disk;
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::BrokerId;
 
 use crate::error::QuorumError;
@@ -273,7 +274,9 @@ impl RaftLogStorage<Types> for Store {
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
         let line = Line::Vote(*vote);
         let lane = &self.shared.lane;
-        lane.durable(|done| Task::Append(line, done)).await?;
+        if !active(Mutant::VoteNotStored) {
+            lane.durable(|done| Task::Append(line, done)).await?;
+        }
         self.shared.memory.lock().vote = Some(*vote);
         Ok(())
     }

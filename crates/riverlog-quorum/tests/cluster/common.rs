@@ -13,6 +13,7 @@ use riverlog_node::quorum::{MetadataSnapshot, Proposal, QuorumEvent};
 use riverlog_quorum::{Carrier, DiskId, Member, Quorum, QuorumSettings, Step, Writes};
 use riverlog_wire::{BrokerId, Offset};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 /// Runs a story on a runtime with one thread and a clock that jumps.
 pub(crate) fn story<F: Future<Output = ()>>(f: F) {
@@ -105,6 +106,8 @@ pub(crate) struct Cluster {
     pub(crate) settings: QuorumSettings,
     random: Random,
     seed: u64,
+    /// What hears the nodes' steps: an assertion in it ends it, and nobody would notice.
+    followers: Vec<JoinHandle<()>>,
 }
 
 pub(crate) fn member(id: i32) -> Member {
@@ -131,6 +134,7 @@ impl Cluster {
             settings: QuorumSettings::default(),
             random: Random::new(seed),
             seed,
+            followers: Vec::new(),
         }
     }
 
@@ -187,13 +191,14 @@ impl Cluster {
             .await
             .expect("the quorum starts");
         let known = Arc::<Mutex<Known>>::default();
-        tokio::spawn(follow(
+        let follower = follow(
             id,
             steps,
             Arc::clone(&known),
             Arc::clone(&self.truth),
             Arc::clone(&dead),
-        ));
+        );
+        self.followers.push(tokio::spawn(follower));
         self.network.nodes.lock().insert(id, quorum.clone());
         self.peers.insert(
             id,
@@ -243,6 +248,13 @@ impl Cluster {
     pub(crate) fn heal(&self) {
         self.network.cut.lock().clear();
         *self.network.loss.lock() = 0;
+    }
+
+    /// Every step of every node has been as it must be.
+    pub(crate) async fn held(&mut self) {
+        for follower in self.followers.extract_if(.., |f| f.is_finished()) {
+            follower.await.expect("a step breaks a promise");
+        }
     }
 
     pub(crate) async fn pass(&self, ms: u64) {

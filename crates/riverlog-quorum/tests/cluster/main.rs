@@ -1,6 +1,7 @@
 //! Voters that elect, agree, are cut off, come back, and are replaced.
 
 mod common;
+mod life;
 mod swarm;
 
 use common::{Cluster, member, story};

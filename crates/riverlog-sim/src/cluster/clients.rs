@@ -42,6 +42,8 @@ pub(super) struct Producer {
     count: u64,
     pending: Option<(Vec<String>, Vec<u8>)>,
     pub(super) progress: u64,
+    /// The newest leadership that its metadata has had.
+    epoch: LeaderEpoch,
     /// What readers have to read in the end has an end.
     pub(super) enough: Option<u64>,
 }
@@ -50,6 +52,8 @@ pub(super) struct Producer {
 pub(super) struct Reader {
     partition: i32,
     pub(super) position: Vec<Offset>,
+    /// The newest leadership of each partition that its metadata has had.
+    epochs: Vec<LeaderEpoch>,
 }
 
 impl Client {
@@ -58,6 +62,7 @@ impl Client {
             Client::Producer(Producer {
                 number,
                 partition: number as i32 % partitions,
+                epoch: LeaderEpoch::NONE,
                 ..Producer::default()
             })
         };
@@ -65,6 +70,7 @@ impl Client {
             Client::Reader(Reader {
                 partition: 0,
                 position: vec![Offset::ZERO; partitions as usize],
+                epochs: vec![LeaderEpoch::NONE; partitions as usize],
             })
         };
         let producers = (0..producers).map(producer);
@@ -108,12 +114,22 @@ impl World {
             return node.init_producer(now, reply);
         }
         let image = node.image();
-        let leader = image
-            .topic(TOPIC)
-            .and_then(|t| t.partitions.get(partition as usize)?.leader);
-        let Some(leader) = leader.map(|b| b.0 as usize - 1) else {
+        let topic = image.topic(TOPIC);
+        let found = topic.and_then(|t| t.partitions.get(partition as usize));
+        let found = found.and_then(|p| Some((p.leader?, p.leader_epoch)));
+        let Some((leader, epoch)) = found else {
             return self.give_up(me);
         };
+        let leader = leader.0 as usize - 1;
+        // Its metadata may be old, but as with Kafka's clients it doesn't go back: an earlier leader lacks what a later one took.
+        let known = match &mut self.clients[me] {
+            Client::Producer(producer) => &mut producer.epoch,
+            Client::Reader(reader) => &mut reader.epochs[partition as usize],
+        };
+        if epoch < *known {
+            return self.give_up(me);
+        }
+        *known = epoch;
         let Some((node, now)) = self.node(leader).filter(|_| self.is_up(leader)) else {
             return self.give_up(me);
         };
@@ -172,7 +188,7 @@ impl World {
                         partition,
                         from,
                         max_bytes: 1 << 20,
-                        current_leader_epoch: LeaderEpoch::NONE,
+                        current_leader_epoch: epoch,
                         last_fetched_epoch: LeaderEpoch::NONE,
                     }],
                     max_wait: Duration::from_millis(100),
@@ -217,6 +233,10 @@ impl World {
         match (outcome, &mut self.clients[me]) {
             (Outcome::Producer(answer), Client::Producer(producer)) => {
                 producer.id = answer.ok();
+                producer.sequence = 0;
+                if let Some((id, _)) = producer.id {
+                    self.model.producer(id)?;
+                }
             }
             (Outcome::Append(Ok(answer), epoch), Client::Producer(producer)) => {
                 let Some((values, _)) = producer.pending.take() else {
@@ -224,10 +244,15 @@ impl World {
                 };
                 producer.sequence += values.len() as i32;
                 producer.progress += 1;
+                if self.random.chance(1, 10) {
+                    // As one that is started anew.
+                    producer.id = None;
+                }
                 let partition = producer.partition;
                 self.note(format!("{values:?} at {}", answer.base_offset));
                 self.model
                     .acknowledged(partition, answer.base_offset, &values, epoch)?;
+                self.check_in_sync(partition, answer.base_offset + values.len() as i64)?;
             }
             (Outcome::Append(Err(failure), _), Client::Producer(producer)) => {
                 let strange = [
@@ -248,8 +273,11 @@ impl World {
                 let from = reader.position[partition as usize];
                 for part in answer.partitions {
                     if part.error == ErrorCode::OFFSET_OUT_OF_RANGE {
-                        // Deleted, or the leader doesn't know yet how far it may show.
                         let trimmed = self.model.trimmed(partition);
+                        if from >= trimmed {
+                            let what = format!("partition {partition}: {from} isn't there");
+                            return Err(Violation::new("readers need not go back", what));
+                        }
                         if let Client::Reader(reader) = &mut self.clients[me] {
                             reader.position[partition as usize] = from.max(trimmed);
                         }

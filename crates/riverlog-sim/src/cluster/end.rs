@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use riverlog_log::disk::CrashDisk;
-use riverlog_log::{LogKey, LogSettings, Read, Volume};
-use riverlog_wire::{Offset, PartitionIndex};
+use riverlog_core::metadata::MetadataImage;
+use riverlog_mutants::{Mark, sometimes};
+use riverlog_wire::Offset;
 
-use super::clients::{Client, records_of};
+use super::clients::Client;
+use super::copies::{open_folder, read_copy};
 use super::model::{TOPIC, topic_id};
 use super::world::World;
 use crate::model::Violation;
@@ -16,14 +17,22 @@ use crate::model::Violation;
 /// How long after the last fault everyone has to move.
 const SOON: Duration = Duration::from_secs(30);
 
+/// How long the others have when one is gone: clients may ask it in vain for as long as they are patient, again and again.
+const LATER: Duration = Duration::from_secs(90);
+
 /// Batches of each producer that are acknowledged then.
 const ENOUGH: u64 = 5;
 
 impl World {
+    /// The newest metadata that a node knows of.
+    pub(super) fn newest_image(&self) -> Option<Arc<MetadataImage>> {
+        let nodes = self.machines.iter().filter_map(|m| m.node.as_ref());
+        nodes.map(|n| n.image()).max_by_key(|i| i.position)
+    }
+
     /// Whether every partition has all its replicas in sync, and a leader.
     pub(super) fn all_in_sync(&self) -> bool {
-        let newest = self.machines.iter().filter_map(|m| m.node.as_ref());
-        let Some(image) = newest.map(|n| n.image()).max_by_key(|i| i.position) else {
+        let Some(image) = self.newest_image() else {
             return false;
         };
         let topic = image.topic(TOPIC);
@@ -44,9 +53,41 @@ impl World {
             machine.frozen_until = Duration::ZERO;
             machine.slow_until = Duration::ZERO;
             // What was to be done at the end of a stand-still is due then.
+            if machine.ill {
+                self.down(at, false);
+            }
             self.start(at)?;
         }
-        let until = self.clock + SOON;
+        self.everyone_moves(SOON, true)
+    }
+
+    /// One node is gone for good, or two don't hear each other: the others go on. Then all is healed again.
+    pub(super) fn go_on_without_one(&mut self) -> Result<(), Violation> {
+        let all = self.machines.len() as u64;
+        let at = self.random.below(all) as usize;
+        match self.random.below(3) {
+            0 => self.down(at, false),
+            1 => self.cut_off(at, true, true),
+            _ => {
+                let other = (at + 1 + self.random.below(all - 1) as usize) % all as usize;
+                self.cuts.extend([(at, other), (other, at)]);
+            }
+        }
+        self.note(format!(
+            "the others go on without {at}, cut: {:?}",
+            self.cuts
+        ));
+        self.everyone_moves(LATER, false)?;
+        sometimes(Mark::WentOnWithout);
+        self.note("it comes back");
+        self.cuts.clear();
+        self.start(at)?;
+        self.everyone_moves(SOON, true)
+    }
+
+    /// All producers are acknowledged what they send. `whole`: readers come to the end, and all replicas are in sync.
+    fn everyone_moves(&mut self, time: Duration, whole: bool) -> Result<(), Violation> {
+        let until = self.clock + time;
         for client in &mut self.clients {
             if let Client::Producer(producer) = client {
                 producer.enough = Some(producer.progress + ENOUGH);
@@ -59,18 +100,22 @@ impl World {
                 .progress()
                 .zip(&goals)
                 .all(|(now, then)| now >= then + ENOUGH);
-            if moved && self.all_in_sync() && self.readers_are_through() {
+            if moved && (!whole || (self.all_in_sync() && self.readers_are_through())) {
                 return Ok(());
             }
             if self.clock > until {
-                let image = self.machines[0].node.as_ref().map(|n| n.image());
+                let image = self.newest_image();
                 let partitions = image.and_then(|i| Some(i.topic(TOPIC)?.partitions.clone()));
                 let moved: Vec<u64> = self.progress().collect();
                 let what = format!(
                     "producers {goals:?} to {moved:?}, readers through: {}, {partitions:?}",
                     self.readers_are_through()
                 );
-                return Err(Violation::new("everyone moves once all is healed", what));
+                let invariant = match whole {
+                    true => "everyone moves once all is healed",
+                    false => "the others go on without one",
+                };
+                return Err(Violation::new(invariant, what));
             }
         }
     }
@@ -103,35 +148,57 @@ impl World {
         })
     }
 
+    /// All in sync are where their leaders are, and know it.
+    fn all_know_the_end(&self) -> bool {
+        let ends = |index| {
+            let nodes = self.machines.iter().filter_map(|m| m.node.as_ref());
+            let copies = nodes.filter_map(move |n| n.describe_copy(topic_id(), index));
+            copies.map(|c| (c.partition.high_watermark, c.partition.log_end_offset))
+        };
+        self.all_in_sync()
+            && (0..self.swarm.partitions).all(|index| {
+                let first = ends(index).next();
+                ends(index).all(|ends| Some(ends) == first && ends.0 == ends.1)
+            })
+    }
+
     /// Clients stop; when followers know what their leaders know, all processes die, and their folders are read.
     pub(super) fn compare_copies(&mut self) -> Result<(), Violation> {
         self.stopped = true;
-        let settle = self.clock + Duration::from_secs(3);
-        while self.clock < settle {
+        let until = self.clock + SOON;
+        while !self.all_know_the_end() {
             self.step()?;
+            if self.clock > until {
+                let all = 0..self.machines.len();
+                let what = format!("{:?}", all.map(|at| self.copies_of(at)).collect::<Vec<_>>());
+                return Err(Violation::new(
+                    "followers hear of what is acknowledged",
+                    what,
+                ));
+            }
         }
         for at in 0..self.machines.len() {
             self.check_image(at)?;
         }
-        let mut known = Vec::new();
-        for at in 0..self.machines.len() {
-            for index in 0..self.swarm.partitions {
-                let node = self.machines[at].node.as_ref();
-                let copy = node.and_then(|n| n.describe_copy(topic_id(), index));
-                known.extend(copy.map(|copy| (at, index, copy)));
-            }
-        }
         let mut contents = BTreeMap::new();
-        for at in 0..self.machines.len() {
+        let all = 0..self.machines.len();
+        let known: Vec<_> = all.clone().map(|at| self.copies_of(at)).collect();
+        for at in all.clone() {
             self.down(at, false);
         }
-        for (at, index, copy) in known {
-            let (start, end) = (
-                copy.partition.log_start_offset,
-                copy.partition.high_watermark,
-            );
-            let disk = self.machines[at].disk.clone();
-            let records = read_copy(&disk, index, start, end)?;
+        self.look_at_what_is_left()?;
+        let folders: Vec<_> = all
+            .map(|at| {
+                let disk = &self.machines[at].disk;
+                open_folder(disk, self.swarm.settings.volume.clone())
+            })
+            .collect::<Result<_, _>>()?;
+        let copies = (0..)
+            .zip(known)
+            .flat_map(|(at, c)| c.into_iter().map(move |c| (at, c)));
+        for (at, (index, p)) in copies {
+            let (start, end) = (p.log_start_offset, p.high_watermark);
+            let (records, _) = read_copy(&folders[at], index, start, end)?;
             self.model.whole(index, start, end, &records, at)?;
             let shared: BTreeMap<Offset, String> = records.into_iter().collect();
             let (first_start, first) = contents
@@ -145,42 +212,4 @@ impl World {
         }
         Ok(())
     }
-}
-
-fn read_copy(
-    disk: &CrashDisk,
-    index: i32,
-    start: Offset,
-    end: Offset,
-) -> Result<Vec<(Offset, String)>, Violation> {
-    let broken = |what: String| Violation::new("a copy can be read", what);
-    let volume = Volume::open(
-        Arc::new(disk.kill()),
-        riverlog_log::VolumeSettings::default(),
-    )
-    .map_err(|e| broken(e.to_string()))?;
-    let key = LogKey {
-        topic: topic_id(),
-        partition: PartitionIndex(index),
-    };
-    let mut log = volume
-        .open_log(key, LogSettings::default())
-        .map_err(|e| broken(e.to_string()))?;
-    let (mut at, mut found) = (start, Vec::new());
-    while at < end {
-        let read = log
-            .read(at, end, 1 << 20)
-            .map_err(|e| broken(e.to_string()))?;
-        let slices = match read {
-            Read::Ready(slices) => slices,
-            Read::Plan(plan) => plan.run().map_err(|e| broken(e.to_string()))?,
-        };
-        if slices.next <= at {
-            break;
-        }
-        let next = slices.next;
-        found.extend(records_of(slices, at)?);
-        at = next;
-    }
-    Ok(found)
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use riverlog_core::Now;
 use riverlog_log::disk::CrashDisk;
-use riverlog_node::harness::{START_MS, Seeded};
+use riverlog_mutants::{Mark, sometimes};
+use riverlog_node::harness::Seeded;
 use riverlog_node::{Host, Job, Node, NodeSettings};
 use riverlog_wire::BrokerId;
 
@@ -13,6 +14,7 @@ use super::quorum::Told;
 use super::world::{Event, World};
 use crate::host::SimHost;
 use crate::model::Violation;
+use crate::wall::Wall;
 
 pub(super) struct Machine {
     pub(super) disk: CrashDisk,
@@ -24,7 +26,12 @@ pub(super) struct Machine {
     /// Until then it does nothing.
     pub(super) frozen_until: Duration,
     pub(super) slow_until: Duration,
+    /// It is about to be stopped, or started anew.
+    pub(super) ill: bool,
     pub(super) told: Told,
+    pub(super) wall: Wall,
+    /// Where its monotonic clock stood when everything began: another one in each life, and nobody else's.
+    booted: Duration,
 }
 
 impl Machine {
@@ -37,21 +44,26 @@ impl Machine {
             next_tick: None,
             frozen_until: Duration::ZERO,
             slow_until: Duration::ZERO,
+            ill: false,
             told: Told::default(),
+            wall: Wall::new(),
+            booted: Duration::ZERO,
         }
     }
 }
 
 impl World {
-    pub(super) fn now(&self) -> Now {
+    /// As the clocks of a node have it.
+    fn now(&self, at: usize) -> Now {
+        let machine = &self.machines[at];
         Now {
-            mono: self.clock,
-            wall_ms: START_MS + self.clock.as_millis() as i64,
+            mono: self.clock + machine.booted,
+            wall_ms: machine.wall.at(self.clock),
         }
     }
 
     pub(super) fn node(&self, at: usize) -> Option<(Arc<Node>, Now)> {
-        Some((self.machines[at].node.clone()?, self.now()))
+        Some((self.machines[at].node.clone()?, self.now(at)))
     }
 
     /// Runs, and isn't frozen.
@@ -71,7 +83,8 @@ impl World {
         let entropy = Arc::new(Seeded::new(self.random.next_u64()));
         let host: Arc<SimHost> = Arc::default();
         let disk = Arc::new(self.machines[at].disk.clone());
-        let now = self.now();
+        self.machines[at].booted = self.within(1_000_000_000);
+        let now = self.now(at);
         let opened = Node::open(
             disk,
             entropy,
@@ -93,11 +106,12 @@ impl World {
         Ok(())
     }
 
-    /// The process dies. With the power, what wasn't synced survives in any subset.
+    /// The process dies. With the power, what wasn't synced survives in any subset. What its copies hold is looked at.
     pub(super) fn down(&mut self, at: usize, power: bool) {
         if self.machines[at].node.is_none() {
             return;
         }
+        let known = self.copies_of(at);
         self.note(format!(
             "node {at} {}",
             if power { "loses its power" } else { "dies" }
@@ -112,17 +126,82 @@ impl World {
             machine.disk.power_off();
             self.power_cuts += 1;
         }
-        machine.disk = after;
+        sometimes(match power {
+            true => Mark::NodePowerless,
+            false => Mark::NodeKilled,
+        });
+        let found = after.kill();
+        machine.disk = after.kill();
         machine.node = None;
         machine.life += 1;
         machine.next_tick = None;
         machine.frozen_until = Duration::ZERO;
+        machine.ill = false;
         self.crashes += 1;
         self.lose_answers_of(at);
+        self.left.push((at, found, known));
+    }
+
+    /// It stops as it should, once nobody counts on it any more.
+    pub(super) fn stop(&mut self, at: usize, patience: Duration) {
+        let Some((node, now)) = self.node(at) else {
+            return;
+        };
+        if !node.may_stop() && self.clock < patience {
+            let life = self.machines[at].life;
+            let soon = self.clock + Duration::from_millis(50);
+            return self.schedule(soon, Event::Stop { at, life, patience });
+        }
+        if node.may_stop() {
+            sometimes(Mark::NodeStopped);
+        }
+        self.finish_jobs(at);
+        // A disk that fails keeps it from being clean; the next start recovers.
+        let _clean = node.close(now);
+        self.down(at, false);
+        let later = self.clock + self.within(1_000_000);
+        self.schedule(later, Event::Start(at));
+    }
+
+    /// What was handed out to threads is done.
+    fn finish_jobs(&mut self, at: usize) {
+        let Some((node, now)) = self.node(at) else {
+            return;
+        };
+        let life = self.machines[at].life;
+        loop {
+            let mine = |event: &Event| match event {
+                Event::Run {
+                    at: of, life: l, ..
+                }
+                | Event::Done {
+                    at: of, life: l, ..
+                } => (*of, *l) == (at, life),
+                _ => false,
+            };
+            let due = self.queue.iter().find(|(_, event)| mine(event));
+            match due
+                .map(|(when, _)| *when)
+                .map(|when| self.queue.remove(&when))
+            {
+                Some(Some(Event::Run { job, .. })) => node.on_job_done(job.run(), now),
+                Some(Some(Event::Done { done, .. })) => node.on_job_done(done, now),
+                _ => {
+                    let jobs = node.take_jobs();
+                    if jobs.is_empty() {
+                        return;
+                    }
+                    for job in jobs {
+                        node.on_job_done(job.run(), now);
+                    }
+                }
+            }
+        }
     }
 
     pub(super) fn schedule_tick(&mut self, at: usize, deadline: Option<Duration>) {
         let Some(deadline) = deadline else { return };
+        let deadline = deadline.saturating_sub(self.machines[at].booted);
         let when = deadline.max(self.clock + Duration::from_micros(10));
         let machine = &mut self.machines[at];
         if machine.next_tick.is_none_or(|next| when < next) {

@@ -8,9 +8,11 @@
 //! | `faults` | what goes wrong |
 //! | `clients` | producers and readers that find the leaders by metadata |
 //! | `model` | what must be true |
-//! | `end` | all is healed: everyone moves, the in-sync sets are whole, all copies are equal |
+//! | `copies` | what lies in the folders of those that died |
+//! | `end` | all is healed: everyone moves, also without one; the in-sync sets are whole, all copies are equal |
 
 mod clients;
+mod copies;
 mod end;
 mod faults;
 mod machine;

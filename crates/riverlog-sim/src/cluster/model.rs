@@ -1,9 +1,11 @@
 //! What must be true: what clients were told, and what is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use riverlog_wire::{LeaderEpoch, Offset, TopicId};
+use riverlog_node::PartitionDescription;
+use riverlog_wire::{LeaderEpoch, Offset, ProducerId, TopicId};
 
+use super::copies::{open_folder, read_copy};
 use super::world::World;
 use crate::model::Violation;
 
@@ -20,9 +22,11 @@ pub(super) struct Model {
     watermarks: BTreeMap<(usize, i32), (LeaderEpoch, Offset)>,
     /// Fingerprints of images by their position.
     images: BTreeMap<i64, u64>,
+    producers: BTreeSet<ProducerId>,
     pub(super) acknowledged: u64,
     pub(super) read: u64,
     pub(super) leaders: u64,
+    pub(super) checked: u64,
 }
 
 #[derive(Default)]
@@ -31,13 +35,18 @@ struct Partition {
     contents: BTreeMap<i64, String>,
     places: BTreeMap<String, i64>,
     acknowledged: BTreeMap<i64, String>,
-    /// The newest leadership that has acknowledged with acks=all.
-    epoch: i32,
+    /// By epoch: which life of which node leads in it, and where its log ended when that began.
+    leaderships: BTreeMap<i32, ((usize, u64), i64)>,
     /// Clients have asked to delete what is before it.
     trimmed: i64,
 }
 
 impl Partition {
+    fn end_of_acknowledged(&self) -> i64 {
+        let last = self.acknowledged.last_key_value();
+        last.map_or(0, |(at, _)| at + 1)
+    }
+
     fn content(&mut self, at: i64, value: &str, index: i32) -> Result<(), Violation> {
         let known = self.contents.entry(at).or_insert_with(|| value.to_owned());
         if known != value {
@@ -81,15 +90,59 @@ impl Model {
             partition.acknowledged.insert(at, value.clone());
         }
         self.acknowledged += 1;
+        // It may acknowledge what the others took before they followed another one, and nothing else.
         if let Some(LeaderEpoch(epoch)) = epoch {
-            if epoch < partition.epoch {
-                let what = format!("partition {index}: epoch {epoch} after {}", partition.epoch);
+            let end = base.0 + values.len() as i64;
+            let mut newer = partition.leaderships.range(epoch + 1..);
+            if let Some((later, (_, began))) = newer.find(|(_, (_, began))| *began < end) {
+                let what = format!(
+                    "partition {index}: {base}..{end} by epoch {epoch}, when {later} had begun at {began}"
+                );
                 return Err(Violation::new(
                     "a superseded leader doesn't acknowledge",
                     what,
                 ));
             }
-            partition.epoch = epoch;
+        }
+        Ok(())
+    }
+
+    /// A producer id was handed out.
+    pub(super) fn producer(&mut self, id: ProducerId) -> Result<(), Violation> {
+        match self.producers.insert(id) {
+            true => Ok(()),
+            false => Err(Violation::new(
+                "a producer id is handed out once",
+                format!("{id} came again"),
+            )),
+        }
+    }
+
+    /// A life of a node leads in an epoch, with a log that ends at `end`.
+    fn leads(
+        &mut self,
+        index: i32,
+        epoch: LeaderEpoch,
+        who: (usize, u64),
+        end: Offset,
+    ) -> Result<(), Violation> {
+        let partition = self.partitions.entry(index).or_default();
+        let acknowledged = partition.end_of_acknowledged();
+        let known = partition.leaderships.get(&epoch.0).map(|(who, _)| *who);
+        if known.is_some_and(|known| known != who) {
+            let what = format!("partition {index}, epoch {epoch}: {known:?} and {who:?}");
+            return Err(Violation::new("an epoch has one leader", what));
+        }
+        if known.is_none() {
+            partition.leaderships.insert(epoch.0, (who, end.0));
+            // One that hears of its leadership when that is over lacks what came since.
+            let newest = partition.leaderships.range(epoch.0 + 1..).next().is_none();
+            if newest && end.0 < acknowledged {
+                let what = format!(
+                    "partition {index}, epoch {epoch}: {who:?} ends at {end}, acknowledged to {acknowledged}"
+                );
+                return Err(Violation::new("who leads has what was acknowledged", what));
+            }
         }
         Ok(())
     }
@@ -108,9 +161,10 @@ impl Model {
         }
         self.read += 1;
         let seen: BTreeMap<i64, &String> = records.iter().map(|(at, v)| (at.0, v)).collect();
+        let first = from.0.max(partition.trimmed);
         let missed = partition
             .acknowledged
-            .range(from.0.max(partition.trimmed)..next.0)
+            .range(first..next.0.max(first))
             .find(|(at, _)| !seen.contains_key(at));
         match missed {
             Some((at, value)) => Err(Violation::new(
@@ -131,10 +185,7 @@ impl Model {
         whose: usize,
     ) -> Result<(), Violation> {
         let partition = self.partitions.entry(index).or_default();
-        let last = partition
-            .acknowledged
-            .last_key_value()
-            .map_or(0, |(at, _)| at + 1);
+        let last = partition.end_of_acknowledged();
         if end.0 < last || start.0 > partition.trimmed {
             let what =
                 format!("partition {index} on {whose}: {start}..{end}, acknowledged to {last}");
@@ -180,7 +231,10 @@ impl World {
                     continue;
                 };
                 let p = &copy.partition;
-                if p.high_watermark > p.log_end_offset || p.log_start_offset > p.log_end_offset {
+                let ordered =
+                    p.log_start_offset <= p.log_end_offset && p.high_watermark <= p.log_end_offset;
+                // One whose disk has failed shows what is left of it until it is started anew.
+                if !ordered && p.failed.is_none() {
                     let what = format!("{at}: {p:?}");
                     return Err(Violation::new(
                         "start, watermark and end are in order",
@@ -188,8 +242,69 @@ impl World {
                     ));
                 }
                 let (epoch, high_watermark) = (p.leader_epoch, p.high_watermark);
+                self.model.checked += 1;
                 self.model
                     .watermark(at, index, epoch, copy.leads, high_watermark)?;
+                if copy.leads {
+                    let who = (at, self.machines[at].life);
+                    self.model.leads(index, epoch, who, p.log_end_offset)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever the newest image takes for in sync has what was just acknowledged.
+    pub(super) fn check_in_sync(&mut self, index: i32, end: Offset) -> Result<(), Violation> {
+        let nodes = self.machines.iter().filter_map(|m| m.node.as_ref());
+        let newest = nodes.map(|n| n.image()).max_by_key(|i| i.position);
+        let topic = newest.as_ref().and_then(|i| i.topic(TOPIC));
+        let Some(partition) = topic.and_then(|t| t.partitions.get(index as usize)) else {
+            return Ok(());
+        };
+        for member in &partition.isr {
+            let at = member.0 as usize - 1;
+            let node = self.machines[at].node.as_ref().filter(|n| n.is_let_in());
+            let copy = node.and_then(|n| n.describe_copy(topic_id(), index));
+            self.model.checked += 1;
+            if let Some(copy) = copy.filter(|c| c.partition.log_end_offset < end) {
+                let has = copy.partition.log_end_offset;
+                let what = format!("partition {index}: {end} was acknowledged, {at} has {has}");
+                return Err(Violation::new(
+                    "who is in sync has what was acknowledged",
+                    what,
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the copies of a node stand.
+    pub(super) fn copies_of(&self, at: usize) -> Vec<(i32, PartitionDescription)> {
+        let Some(node) = &self.machines[at].node else {
+            return Vec::new();
+        };
+        let copies = (0..self.swarm.partitions).filter_map(|index| {
+            let copy = node.describe_copy(topic_id(), index)?;
+            Some((index, copy.partition))
+        });
+        copies.filter(|(_, p)| p.failed.is_none()).collect()
+    }
+
+    /// What a process has left below its high watermarks is what everybody has there, and all of it as far as it goes.
+    pub(super) fn look_at_what_is_left(&mut self) -> Result<(), Violation> {
+        for (at, disk, known) in std::mem::take(&mut self.left) {
+            if known.is_empty() {
+                continue;
+            }
+            let volume = open_folder(&disk, self.swarm.settings.volume.clone())?;
+            for (index, p) in known {
+                let (records, end) =
+                    read_copy(&volume, index, p.log_start_offset, p.high_watermark)?;
+                if !records.is_empty() {
+                    self.note(format_args!("node {at} leaves partition {index} to {end}"));
+                    self.model.read(index, p.log_start_offset, &records, end)?;
+                }
             }
         }
         Ok(())
@@ -207,6 +322,7 @@ impl World {
             record.hash(&mut hasher);
         }
         let (position, hash) = (snapshot.position.0, hasher.finish());
+        self.model.checked += 1;
         if *self.model.images.entry(position).or_insert(hash) != hash {
             let what = format!("node {at} at {position}");
             return Err(Violation::new("images are equal at equal positions", what));

@@ -8,6 +8,8 @@ use riverlog_log::disk::Random;
 use riverlog_node::quorum::Quorum;
 use riverlog_node::{ClusterSettings, NodeSettings};
 
+use super::faults;
+
 #[derive(Clone, Debug)]
 pub(super) struct Swarm {
     pub(super) nodes: usize,
@@ -22,6 +24,8 @@ pub(super) struct Swarm {
     pub(super) think: Duration,
     /// Of 1,000 steps of clients.
     pub(super) faults: u64,
+    /// Of each fault among the others.
+    pub(super) weights: Vec<u64>,
     /// Of 1,000 messages.
     pub(super) lost: u64,
     pub(super) twice: u64,
@@ -47,7 +51,7 @@ impl Swarm {
             quorum: Quorum::Shared,
             configs,
             cluster: ClusterSettings {
-                heartbeat: ms(random, &[50, 200, 500]),
+                heartbeat: ms(random, &[50, 200]),
                 session: ms(random, &[600, 1_500, 3_000]),
                 max_lag: ms(random, &[300, 1_000, 3_000]),
                 fetch_wait: ms(random, &[5, 50, 500]),
@@ -73,6 +77,10 @@ impl Swarm {
             operations: 150 + random.below(500),
             think: Duration::from_micros(one_of(random, &[500, 5_000, 100_000])),
             faults: one_of(random, &[10, 30, 60]),
+            weights: faults::ALL
+                .iter()
+                .map(|_| one_of(random, &[0, 1, 1, 4]))
+                .collect(),
             lost: one_of(random, &[0, 5, 50]),
             twice: one_of(random, &[0, 5, 50]),
             late: one_of(random, &[0, 20, 100]),

@@ -7,9 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, NewTopic};
-use riverlog_log::disk::Random;
+use riverlog_log::disk::{CrashDisk, Random};
+use riverlog_mutants::{Mark, sometimes};
 use riverlog_node::quorum::Proposal;
-use riverlog_node::{Job, JobDone, PeerMessage, Reply};
+use riverlog_node::{Job, JobDone, PartitionDescription, PeerMessage, Reply};
 use riverlog_wire::{BrokerId, ErrorCode};
 
 use super::clients::{Client, Outcome};
@@ -61,9 +62,28 @@ pub(super) enum Event {
     },
     Elect,
     Start(usize),
+    /// The power of a node goes.
+    PowerCut {
+        at: usize,
+        life: u64,
+    },
+    /// A node whose disk has failed is started anew.
+    Restart {
+        at: usize,
+        life: u64,
+    },
+    /// A node is to stop as it should.
+    Stop {
+        at: usize,
+        life: u64,
+        patience: Duration,
+    },
     /// All links of a node are whole again.
     Link(usize),
 }
+
+/// A disk that a process left, and where its copies stood then.
+type Left = (usize, CrashDisk, Vec<(i32, PartitionDescription)>);
 
 type Inbox = Arc<Mutex<Vec<(usize, u64, Outcome)>>>;
 
@@ -72,7 +92,7 @@ pub(super) struct World {
     pub(super) swarm: Swarm,
     pub(super) clock: Duration,
     trace: Trace,
-    queue: BTreeMap<(Duration, u64), Event>,
+    pub(super) queue: BTreeMap<(Duration, u64), Event>,
     events: u64,
     pub(super) machines: Vec<Machine>,
     /// Directions in which nothing goes through.
@@ -88,9 +108,12 @@ pub(super) struct World {
     pub(super) healing: bool,
     pub(super) stopped: bool,
     pub(super) operations: u64,
+    pub(super) faults: u64,
     pub(super) crashes: u64,
     pub(super) power_cuts: u64,
     pub(super) disks_lost: u64,
+    /// What was left by processes that have just died.
+    pub(super) left: Vec<Left>,
 }
 
 /// What a run of a cluster did.
@@ -110,6 +133,10 @@ pub struct ClusterReport {
     pub read: u64,
     /// Changes of leadership that were seen.
     pub leaders: u64,
+    /// Times that something was looked at that must be true.
+    pub checked: u64,
+    /// Faults that began.
+    pub faults: u64,
     /// Deaths of processes.
     pub crashes: u64,
     /// Power cuts.
@@ -146,9 +173,11 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
         healing: false,
         stopped: false,
         operations: 0,
+        faults: 0,
         crashes: 0,
         power_cuts: 0,
         disks_lost: 0,
+        left: Vec::new(),
     };
     let violation = world.run().err();
     ClusterReport {
@@ -159,6 +188,8 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
         acknowledged: world.model.acknowledged,
         read: world.model.read,
         leaders: world.model.leaders,
+        checked: world.model.checked,
+        faults: world.faults,
         crashes: world.crashes,
         power_cuts: world.power_cuts,
         disks_lost: world.disks_lost,
@@ -182,6 +213,7 @@ impl World {
             self.step()?;
         }
         self.heal_and_progress()?;
+        self.go_on_without_one()?;
         self.compare_copies()
     }
 
@@ -277,6 +309,7 @@ impl World {
             self.happen(at, event)?;
             self.deliver()?;
             self.check_positions()?;
+            self.look_at_what_is_left()?;
         }
         Ok(())
     }
@@ -287,7 +320,8 @@ impl World {
             Event::Run { at, .. }
             | Event::Done { at, .. }
             | Event::Tick { at, .. }
-            | Event::Tell { at, .. } => *at,
+            | Event::Tell { at, .. }
+            | Event::Stop { at, .. } => *at,
             Event::Peer { to, .. } => *to,
             Event::Commit { from, .. } => *from,
             _ => return Some(event),
@@ -338,7 +372,24 @@ impl World {
                 }
             }
             Event::Tell { at, life } if life == self.machines[at].life => self.tell(at)?,
-            Event::Run { .. } | Event::Done { .. } | Event::Tick { .. } | Event::Tell { .. } => {}
+            Event::PowerCut { at, life } | Event::Restart { at, life }
+                if life == self.machines[at].life && self.machines[at].ill =>
+            {
+                let power = matches!(event, Event::PowerCut { .. });
+                self.down(at, power);
+                let later = self.clock + self.within(1_000_000);
+                self.schedule(later, Event::Start(at));
+            }
+            Event::Stop { at, life, patience } if life == self.machines[at].life => {
+                self.stop(at, patience);
+            }
+            Event::Run { .. }
+            | Event::Done { .. }
+            | Event::Tick { .. }
+            | Event::Tell { .. }
+            | Event::PowerCut { .. }
+            | Event::Restart { .. }
+            | Event::Stop { .. } => {}
             Event::Peer { from, to, bytes } => {
                 if let Some((node, now)) = self.node(to) {
                     node.on_peer(BrokerId(from as i32 + 1), &bytes, now);
@@ -347,6 +398,7 @@ impl World {
             Event::Commit { from, proposal } => self.commit(from, proposal),
             Event::Elect => self.elect(),
             Event::Start(at) => self.start(at)?,
+            Event::Link(_) if self.healing => {}
             Event::Link(at) => self.cuts.retain(|(from, to)| *from != at && *to != at),
         }
         Ok(())
@@ -364,8 +416,16 @@ impl World {
             n if n < self.swarm.lost + self.swarm.twice => 2,
             _ => 1,
         };
+        match times {
+            0 => sometimes(Mark::MessageLost),
+            2 => sometimes(Mark::MessageTwice),
+            _ => {}
+        }
         for _ in 0..times {
             let late = !self.healing && self.random.below(1_000) < self.swarm.late;
+            if late {
+                sometimes(Mark::MessageLate);
+            }
             let later = self.within(if late { 800_000 } else { 400 });
             let bytes = message.bytes.clone();
             self.schedule(self.clock + later, Event::Peer { from, to, bytes });

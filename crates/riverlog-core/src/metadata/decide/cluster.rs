@@ -1,6 +1,6 @@
 //! Nodes, features, producer ids.
 
-use riverlog_mutants::{Mutant, active};
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
 use super::replicas::{Gone, for_each_partition, led_by, refused, with, without};
@@ -53,9 +53,15 @@ pub(super) fn register(
     if broker.fenced {
         // One that was unregistered was gone for good: nobody can say what it still has.
         let forgot = known.is_none_or(|k| k.disk != 0 && k.disk != broker.disk);
+        if forgot && known.is_some() {
+            sometimes(Mark::DiskForgot);
+        }
         let noticed = forgot && !active(Mutant::DiskNotNoticed);
         let why = if noticed { Gone::Forgot } else { Gone::Away };
         for_each_partition(image, settings, &mut records, |partition, min_isr| {
+            if active(Mutant::RestartKeepsEpoch) && partition.leader == Some(broker.id) {
+                return None;
+            }
             without(image, partition, min_isr, broker.id, why)
         });
     } else {
@@ -108,6 +114,7 @@ pub(super) fn fence(
     let mut records = Vec::new();
     let known = image.brokers.get(&broker);
     if let Some(known) = known.filter(|b| b.epoch == epoch && !b.fenced) {
+        sometimes(Mark::NodeFenced);
         records.push(MetadataRecord::Broker(BrokerImage {
             fenced: true,
             ..known.clone()

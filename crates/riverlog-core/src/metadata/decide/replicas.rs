@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use riverlog_mutants::{Mutant, active};
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, TopicId};
 
 use super::{Outcome, Refusal, answer, refuse, repeated};
@@ -79,9 +79,10 @@ pub(super) fn for_each_partition(
 
 /// A new leader, or a new leadership of the same one.
 pub(super) fn led_by(partition: &PartitionImage, leader: Option<BrokerId>) -> PartitionImage {
+    let grows = i32::from(!active(Mutant::LeaderEpochKept));
     PartitionImage {
         leader,
-        leader_epoch: LeaderEpoch(partition.leader_epoch.0.saturating_add(1)),
+        leader_epoch: LeaderEpoch(partition.leader_epoch.0.saturating_add(grows)),
         partition_epoch: partition.partition_epoch.saturating_add(1),
         ..partition.clone()
     }
@@ -110,15 +111,19 @@ fn elect(
     min_isr: usize,
     not: Option<BrokerId>,
 ) -> Option<PartitionImage> {
-    let can = |b: &&BrokerId| Some(**b) != not && is_up(image, **b);
+    let can =
+        |b: &&BrokerId| Some(**b) != not && (is_up(image, **b) || active(Mutant::FencedElected));
     let of = |set: &[BrokerId]| {
         let mut candidates = partition.replicas.iter().filter(|b| set.contains(b));
         candidates.find(can).copied()
     };
     if let Some(leader) = of(&partition.isr) {
+        sometimes(Mark::LeaderReplaced);
         return Some(led_by(partition, Some(leader)));
     }
-    let leader = of(&partition.elr)?;
+    let anyone = active(Mutant::AnyoneElected).then(|| of(&partition.replicas));
+    let leader = of(&partition.elr).or(anyone.flatten())?;
+    sometimes(Mark::EligibleElected);
     let alone = with_isr(partition, vec![leader], min_isr);
     Some(led_by(&alone, Some(leader)))
 }
@@ -147,7 +152,10 @@ pub(super) fn without(
     }
     if leads {
         let elected = elect(image, &changed, min_isr, Some(gone));
-        return Some(elected.unwrap_or_else(|| led_by(&changed, None)));
+        return Some(elected.unwrap_or_else(|| {
+            sometimes(Mark::NobodyLeads);
+            led_by(&changed, None)
+        }));
     }
     if changed.isr == partition.isr && changed.elr == partition.elr {
         return None;
@@ -199,7 +207,8 @@ pub(super) fn alter(
         let least = min_isr(topic, &configs, partition.replicas.len());
         let isr = change.isr.iter().map(|(b, _)| *b).collect();
         let mut changed = with_isr(partition, isr, least);
-        changed.partition_epoch = partition.partition_epoch.saturating_add(1);
+        let grows = i32::from(!active(Mutant::PartitionEpochKept));
+        changed.partition_epoch = partition.partition_epoch.saturating_add(grows);
         records.push(MetadataRecord::Partition {
             topic: change.topic,
             index: change.index,
@@ -217,7 +226,10 @@ fn check_change(
     leader: BrokerId,
     change: &IsrChange,
 ) -> Result<(), Refusal> {
-    if partition.leader != Some(leader) || change.leader_epoch != partition.leader_epoch {
+    let superseded =
+        partition.leader != Some(leader) || change.leader_epoch != partition.leader_epoch;
+    if superseded && !active(Mutant::StaleIsrAccepted) {
+        sometimes(Mark::StaleIsrRefused);
         return refuse(
             ErrorCode::FENCED_LEADER_EPOCH,
             format!(
@@ -228,7 +240,9 @@ fn check_change(
     }
     if change.partition_epoch != partition.partition_epoch
         && !active(Mutant::PartitionEpochUnchecked)
+        && !active(Mutant::StaleIsrAccepted)
     {
+        sometimes(Mark::OutdatedIsrRefused);
         return refuse(
             ErrorCode::INVALID_UPDATE_VERSION,
             format!(
@@ -253,7 +267,10 @@ fn check_change(
         // Whoever stays need not be up: taking it out is the leader's, or a fence's.
         let stays = partition.isr.contains(member);
         let known = image.brokers.get(member);
-        if known.is_none_or(|b| b.epoch != *epoch) || !(stays || is_up(image, *member)) {
+        let strange = known.is_none_or(|b| b.epoch != *epoch);
+        let strange = strange && !active(Mutant::StrangeLifeInSync);
+        if strange || !(stays || is_up(image, *member)) {
+            sometimes(Mark::StrangeLifeRefused);
             return refuse(
                 ErrorCode::INELIGIBLE_REPLICA,
                 format!(

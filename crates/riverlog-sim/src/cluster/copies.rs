@@ -1,0 +1,57 @@
+//! Copies as they lie in a folder when no process uses it.
+
+use std::sync::Arc;
+
+use riverlog_log::disk::CrashDisk;
+use riverlog_log::{LogKey, LogSettings, Read, Volume, VolumeSettings};
+use riverlog_wire::{Offset, PartitionIndex};
+
+use super::clients::records_of;
+use super::model::topic_id;
+use crate::model::Violation;
+
+fn broken(what: String) -> Violation {
+    Violation::new("a copy can be read", what)
+}
+
+/// Opens what a process has left. Recovery may change it.
+pub(super) fn open_folder(
+    disk: &CrashDisk,
+    settings: VolumeSettings,
+) -> Result<Arc<Volume>, Violation> {
+    Volume::open(Arc::new(disk.clone()), settings).map_err(|e| broken(e.to_string()))
+}
+
+/// The records of a copy from `start` on, below `end`; and how far it goes.
+pub(super) fn read_copy(
+    volume: &Arc<Volume>,
+    index: i32,
+    start: Offset,
+    end: Offset,
+) -> Result<(Vec<(Offset, String)>, Offset), Violation> {
+    let key = LogKey {
+        topic: topic_id(),
+        partition: PartitionIndex(index),
+    };
+    let mut log = volume
+        .open_log(key, LogSettings::default())
+        .map_err(|e| broken(e.to_string()))?;
+    let end = end.min(log.log_end_offset());
+    let (mut at, mut found) = (start.max(log.log_start_offset()), Vec::new());
+    while at < end {
+        let read = log
+            .read(at, end, 1 << 20)
+            .map_err(|e| broken(e.to_string()))?;
+        let slices = match read {
+            Read::Ready(slices) => slices,
+            Read::Plan(plan) => plan.run().map_err(|e| broken(e.to_string()))?,
+        };
+        if slices.next <= at {
+            break;
+        }
+        let next = slices.next;
+        found.extend(records_of(slices, at)?);
+        at = next;
+    }
+    Ok((found, at))
+}
