@@ -236,15 +236,17 @@ class Reader(threading.Thread):
         while not stopping.is_set():
             since = time.monotonic_ns()
             messages = self.consumer.consume(200, 0.2)
-            records = []
+            records, reached = [], {}
             for message in messages:
                 error, partition = message.error(), message.partition()
                 if error is None:
                     records.append([where(partition), message.offset(), value_of(message.value())])
-                    to_commit[partition] = self.reached[partition] = message.offset() + 1
+                    to_commit[partition] = reached[partition] = message.offset() + 1
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    self.reached[partition] = message.offset()
+                    reached[partition] = message.offset()
             history.add(self.name, "poll", since=since, records=records)
+            # What it has reached counts once the history says how: who waits for that looks from another thread.
+            self.reached |= reached
             self.polls += 1
             self.records += len(records)
             if to_commit and self.polls % 3 == 0:

@@ -60,6 +60,9 @@ struct Entry {
     write_at: Option<Duration>,
     /// Requests for the next transaction, in the order in which they came.
     parked: VecDeque<Parked>,
+    /// Of the ongoing transaction, by the time at which it was begun: when it runs out. Read off the wall clock once: one that
+    /// jumps while it is under way neither ends it nor keeps it open.
+    runs_out: Option<(i64, Duration)>,
     alarm: Option<Duration>,
 }
 
@@ -145,13 +148,16 @@ impl TransactionShard {
             None => id.into(),
         };
         let before = self.ids.remove(&id);
-        let (alarm, parked) = before.map(|e| (e.alarm, e.parked)).unwrap_or_default();
+        let (alarm, parked, runs_out) = before
+            .map(|e| (e.alarm, e.parked, e.runs_out))
+            .unwrap_or_default();
         let entry = Entry {
             value,
             changed_at: end,
             waiting,
             write_at,
             parked,
+            runs_out,
             alarm,
         };
         self.ids.insert(id.clone(), entry);
@@ -198,6 +204,7 @@ impl TransactionShard {
         let Some(entry) = self.ids.get_mut(id) else {
             return;
         };
+        entry.note_when_it_runs_out(now);
         let at = entry.deadline(&self.settings, now);
         if let Some(before) = std::mem::replace(&mut entry.alarm, at) {
             self.alarms.remove(&(before, id.clone()));
@@ -312,6 +319,22 @@ impl Entry {
         out.soft.push(Soft(SoftChange::Unparked(id.clone())));
     }
 
+    fn note_when_it_runs_out(&mut self, now: Now) {
+        let value = &self.value;
+        if value.state != TransactionState::Ongoing {
+            self.runs_out = None;
+            return;
+        }
+        let begun = value.started_ms;
+        if self.runs_out.is_none_or(|(of, _)| of != begun) {
+            // Below zero after a wall clock was set back while nobody served: never longer than the time-out.
+            let passed = now.wall_ms.saturating_sub(begun).max(0);
+            let left = i64::from(value.timeout_ms).saturating_sub(passed);
+            let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
+            self.runs_out = Some((begun, now.mono.saturating_add(left)));
+        }
+    }
+
     /// When time changes this id.
     fn deadline(&self, settings: &TransactionSettings, now: Now) -> Option<Duration> {
         let after = |ms: i64| {
@@ -326,12 +349,7 @@ impl Entry {
             }
             _ if !self.parked.is_empty() => Some(now.mono),
             TransactionState::Ongoing if active(Mutant::TimeOutForgotten) => None,
-            TransactionState::Ongoing => {
-                let timeout = i64::from(value.timeout_ms);
-                // A wall clock that was set back must not keep a transaction open for longer than its time-out.
-                let at = value.started_ms.min(now.wall_ms).saturating_add(timeout);
-                Some(after(at))
-            }
+            TransactionState::Ongoing => self.runs_out.map(|(_, at)| at),
             _ => {
                 let expiration = i64::try_from(settings.id_expiration.as_millis());
                 let expiration = expiration.unwrap_or(i64::MAX);

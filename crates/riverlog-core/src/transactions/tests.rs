@@ -195,6 +195,10 @@ pub(super) fn story(cluster: TransactionVersion, script: &str, expected: Expect)
         let effects = match words[0] {
             "wait" => world.pass(Duration::from_millis(id.parse().unwrap())),
             "reload" => world.reload(),
+            "jump" => {
+                world.now.wall_ms += id.parse::<i64>().unwrap();
+                Vec::new()
+            }
             "hold" => {
                 world.shard.hold(world.now.mono + Duration::from_secs(100));
                 Vec::new()

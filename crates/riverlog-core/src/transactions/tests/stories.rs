@@ -472,6 +472,43 @@ fn a_transaction_over_its_time_is_aborted_and_its_producer_fenced() {
 }
 
 #[test]
+fn a_wall_clock_that_jumps_neither_ends_a_transaction_nor_keeps_it_open() {
+    story(
+        TWO,
+        "
+        a: init pay 5000
+        a: add2 pay p
+        jump 86400000
+        a: add2 pay q
+        wait 4999
+        jump -172800000
+        a: add2 pay r
+        wait 1
+        ",
+        expect![[r#"
+            a: init pay 5000
+                + pay Empty 1000/0
+              1000/0
+            a: add2 pay p
+                + pay Ongoing 1000/0 p-0
+              NONE
+            jump 86400000
+            a: add2 pay q
+                + pay Ongoing 1000/0 p-0 q-0
+              NONE
+            wait 4999
+            jump -172800000
+            a: add2 pay r
+                + pay Ongoing 1000/0 p-0 q-0 r-0
+              NONE
+            wait 1
+                + pay PrepareAbort 1000/1 p-0 q-0 r-0
+                ! abort pay 1000/1 p-0 q-0 r-0
+        "#]],
+    );
+}
+
+#[test]
 fn nobody_runs_out_of_time_for_what_the_disk_is_slow_at() {
     story(
         ONE,
