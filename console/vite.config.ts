@@ -41,6 +41,7 @@ export default defineConfig({
   plugins: [
     {
       name: "licences",
+      apply: "build",
       generateBundle() {
         const source = carried
           .map(([name, file]) => `${name}\n\n${readFileSync(`node_modules/${name}/${file}`, "utf8")}`)
@@ -52,6 +53,7 @@ export default defineConfig({
     },
     {
       name: "weight",
+      apply: "build",
       closeBundle() {
         const size = weigh("dist");
         if (size > MOST_BYTES) this.error(`the console has ${size} bytes in gzip; ${MOST_BYTES} is the bound`);

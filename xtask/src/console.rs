@@ -83,7 +83,7 @@ fn install(dir: &Path) -> Result<()> {
         return Ok(());
     }
     // `npm ci` refuses a lock file that leaves out what only other systems need.
-    program("npm")
+    let installed = program("npm")
         .dir(dir)
         .args([
             "install",
@@ -92,9 +92,11 @@ fn install(dir: &Path) -> Result<()> {
             "--no-progress",
         ])
         .limit(300)
-        .output()?;
-    std::fs::write(mark, wanted)?;
-    Ok(())
+        .output();
+    match installed {
+        Ok(_) => Ok(std::fs::write(mark, wanted)?),
+        Err(why) => Err(tools::unreachable_packages("npm's registry", &why).into()),
+    }
 }
 
 /// Each page against a broker with data, by keyboard and by eye; screenshots are in `console/browser/shots`.

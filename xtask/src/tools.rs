@@ -122,6 +122,11 @@ pub(crate) fn ensure(tools: &[Tool]) -> Result<()> {
     }
 }
 
+/// Packages of a registry didn't come: without a network that is nobody's mistake.
+pub(crate) fn unreachable_packages(registry: &str, why: &dyn std::fmt::Display) -> Missing {
+    Missing::new(format!("packages can't be had from {registry}: {why}"))
+}
+
 /// A Python environment in the cache with what `requirements` (a pip file, pinned) names; its `python`.
 pub(crate) fn python_env(name: &str, requirements: &Path) -> Result<PathBuf> {
     ensure(&[Tool::Python])?;
@@ -132,12 +137,15 @@ pub(crate) fn python_env(name: &str, requirements: &Path) -> Result<PathBuf> {
             .arg(dir)
             .limit(120)
             .output()?;
-        program(dir.join("bin/python"))
+        let installed = program(dir.join("bin/python"))
             .args(["-m", "pip", "install", "--quiet", "--requirement"])
             .arg(requirements)
             .limit(300)
-            .output()?;
-        Ok(())
+            .output();
+        match installed {
+            Ok(_) => Ok(()),
+            Err(why) => Err(unreachable_packages("PyPI", &why).into()),
+        }
     })?;
     Ok(dir.join("bin/python"))
 }

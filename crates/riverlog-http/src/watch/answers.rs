@@ -146,7 +146,7 @@ pub(crate) fn topics(mut call: Call) -> Answer {
     let image = call.door.node.image();
     let known = call.door.watch.known();
     let look = known.look;
-    let mut rows: Vec<(&TopicImage, SeenTopic, Option<f32>)> = image
+    let mut rows: Vec<(&TopicImage, Option<&SeenTopic>, Option<f32>)> = image
         .names
         .iter()
         .filter(|((_, name), _)| name.contains(&wish.filter))
@@ -155,22 +155,25 @@ pub(crate) fn topics(mut call: Call) -> Answer {
         .map(|topic| {
             let rate = known.rates.get(&topic.id).map(|ring| ring.fine(look, 1));
             let rate = rate.and_then(|values| values.first().copied().flatten());
-            // A topic that no look has seen yet is looked at when it is shown.
-            let seen = known.topics.get(&topic.id).cloned();
-            (topic.as_ref(), seen.unwrap_or_default(), rate)
+            (topic.as_ref(), known.topics.get(&topic.id), rate)
         })
         .collect();
     match order.unwrap_or(TopicOrder::Name) {
         TopicOrder::Name => {}
         TopicOrder::Partitions => rows.sort_by_key(|r| std::cmp::Reverse(r.0.partitions.len())),
-        TopicOrder::Records => rows.sort_by_key(|r| std::cmp::Reverse(r.1.records)),
-        TopicOrder::Size => rows.sort_by_key(|r| std::cmp::Reverse(r.1.size_bytes)),
+        TopicOrder::Records => rows.sort_by_key(|r| std::cmp::Reverse(r.1.map(|s| s.records))),
+        TopicOrder::Size => rows.sort_by_key(|r| std::cmp::Reverse(r.1.map(|s| s.size_bytes))),
         TopicOrder::Rate => {
             rows.sort_by(|a, b| b.2.unwrap_or(-1.0).total_cmp(&a.2.unwrap_or(-1.0)));
         }
     }
     let total = rows.len();
-    let page = wish.cut(rows);
+    // A topic that no look has seen yet is looked at when it is shown.
+    let seen = |(topic, seen, rate): (_, Option<&SeenTopic>, _)| {
+        (topic, seen.cloned().unwrap_or_default(), rate)
+    };
+    let page: Vec<(&TopicImage, SeenTopic, Option<f32>)> =
+        wish.cut(rows).into_iter().map(seen).collect();
     let trends: Vec<Vec<Option<f32>>> = page
         .iter()
         .map(|(topic, ..)| match known.rates.get(&topic.id) {
