@@ -90,6 +90,8 @@ marks! {
         DamageSkipped,
         /// A cleaned segment took the place of others.
         SegmentsCleaned,
+        /// A segment that nobody wrote to was closed so that it could be cleaned.
+        IdleSegmentClosed,
         /// A deleted key has left nothing, not even its tombstone.
         TombstoneGone,
         /// A transaction ran out of time.
@@ -100,6 +102,8 @@ marks! {
         EndRepeated,
         /// A member of a classic group found that it had been expired or replaced.
         ClassicMemberExpired,
+        /// What a member of the consumer protocol sent with an epoch that was over was refused.
+        StaleEpochRefused,
     }
     Cluster {
         /// A leader was followed by a replica that was in sync.

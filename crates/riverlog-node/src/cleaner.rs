@@ -649,6 +649,8 @@ fn rules(
         now_ms: now.wall_ms,
         until,
         cleaned,
+        max_lag_ms: (config.max_compaction_lag_ms < i64::MAX)
+            .then(|| u64::try_from(config.max_compaction_lag_ms).unwrap_or(0)),
         min_lag_ms: u64::try_from(config.min_compaction_lag_ms).unwrap_or(0),
         delete_retention_ms: u64::try_from(config.delete_retention_ms).unwrap_or(0),
         map_bytes: settings.map_bytes / settings.threads.max(1),
@@ -659,7 +661,7 @@ fn rules(
 /// cleaned.
 fn again(config: &TopicConfig, found: &Cleanable, now: Now) -> Option<i64> {
     let oldest = found.oldest_dirty_ms?;
-    let overdue = (found.dirty_bytes > 0 && config.max_compaction_lag_ms < i64::MAX)
+    let overdue = (config.max_compaction_lag_ms < i64::MAX)
         .then(|| oldest.saturating_add(config.max_compaction_lag_ms));
     let old_enough = (config.min_compaction_lag_ms > 0).then(|| {
         now.wall_ms

@@ -250,6 +250,34 @@ fn lags_and_the_dirty_ratio_say_when() {
 }
 
 #[test]
+fn an_idle_topic_is_compacted_to_its_last_record_once_it_has_waited() {
+    let disk = CrashDisk::new(1);
+    let large = || NodeSettings {
+        segment_bytes_limit: None,
+        ..settings()
+    };
+    let mut host = open_with(&disk, large());
+    let lag = ("max.compaction.lag.ms", "60000");
+    create(&mut host, "bounded", 1, &[COMPACT, lag]);
+    create(&mut host, "open", 1, &[COMPACT]);
+    let (bounded, other) = (partition(&host, "bounded", 0), partition(&host, "open", 0));
+    fill(&mut host, &bounded, 60);
+    fill(&mut host, &other, 60);
+    host.advance(Duration::from_secs(50));
+    assert_eq!(keys(&mut host, "bounded").len(), 60);
+    host.advance(Duration::from_secs(60));
+    let kept = keys(&mut host, "bounded");
+    assert!(kept.len() < 20, "{kept:?}");
+    assert_eq!(keys(&mut host, "open").len(), 60);
+    // So it is after a power cut, and the log goes on.
+    let mut host = open_with(&disk.crash(7), large());
+    assert_eq!(keys(&mut host, "bounded"), kept);
+    let bounded = partition(&host, "bounded", 0);
+    fill(&mut host, &bounded, 1);
+    assert_eq!(keys(&mut host, "bounded").len(), kept.len() + 1);
+}
+
+#[test]
 fn what_cannot_be_read_sets_one_partition_aside_and_no_other() {
     let disk = CrashDisk::new(1);
     let mut host = open(&disk);

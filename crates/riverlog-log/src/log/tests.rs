@@ -6,6 +6,7 @@ mod cleaning;
 mod damage;
 mod faults;
 mod hostile;
+mod idle;
 mod later_lives;
 mod model;
 mod model_transactions;

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use riverlog_mutants::{Mutant, active};
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::batch::{Batch, BatchError, batches};
 use riverlog_wire::{Offset, ProducerEpoch, ProducerId};
 
@@ -49,10 +49,30 @@ pub struct CleanRules {
     pub cleaned: Offset,
     /// `min.compaction.lag.ms`: segments with newer records stay as they are.
     pub min_lag_ms: u64,
+    /// `max.compaction.lag.ms`: the last segment is closed once its first record has waited for so long, whether anybody writes
+    /// or not. `None`: it is closed by the append that no longer fits it.
+    pub max_lag_ms: Option<u64>,
     /// `delete.retention.ms`: how long tombstones and markers stay once they are all that is left.
     pub delete_retention_ms: u64,
     /// Bytes that the map of keys may take. When it is full, the rest is for the next pass.
     pub map_bytes: usize,
+}
+
+impl CleanRules {
+    /// Whether a segment with such a timestamp has to wait.
+    fn is_too_new(&self, timestamp: i64) -> bool {
+        let age = self.now_ms.saturating_sub(timestamp);
+        self.min_lag_ms > 0
+            && !active(Mutant::CompactionLagIgnored)
+            && !u64::try_from(age).is_ok_and(|age| age >= self.min_lag_ms)
+    }
+}
+
+/// Whether a pass is to begin now, or after a sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    Now,
+    AfterSync,
 }
 
 /// What a pass over a log would find.
@@ -186,7 +206,10 @@ impl Log {
     pub fn cleanable(&mut self, rules: &CleanRules) -> Result<Cleanable, DiskError> {
         let fresh = self.loaded.get().is_none();
         // What the next sync makes cleanable counts as dirty, so that a pass asks for that sync.
-        let range = self.cleanable_segments(rules, self.written, None)?;
+        let mut range = self.cleanable_segments(rules, Look::AfterSync)?;
+        if self.closes_last(rules, self.written, &range) {
+            range.end += 1;
+        }
         let cleaned = self.cleaned(rules);
         let Some(log) = self.loaded.get() else {
             return Ok(Cleanable::default());
@@ -235,16 +258,20 @@ impl Log {
         (mark.check.size > 0).then(|| mark.segments_synced + -records)
     }
 
-    /// The segments that may be cleaned: all but the last, below every bound, and before the one that begins at `checked`.
+    /// The segments that may be cleaned: all but the last, and below every bound. For a pass that begins now they also lie before
+    /// the one that recovery compares with its check, and the file of the next one is there: its name says where they end.
     fn cleanable_segments(
         &mut self,
         rules: &CleanRules,
-        bound: Offset,
-        checked: Option<Offset>,
+        look: Look,
     ) -> Result<Range<usize>, DiskError> {
         // Nobody else may have looked since the write-ahead log went past it.
         self.end_cut();
         let cut = self.cut.is_some();
+        let (bound, checked) = match look {
+            Look::AfterSync => (self.written, None),
+            Look::Now => (self.settled(), self.checked()),
+        };
         let until = rules.until.min(bound);
         let cleaned = self.cleaned(rules);
         let log = self.loaded_mut()?;
@@ -252,25 +279,51 @@ impl Log {
             // Recovery might do the cut again.
             return Ok(0..0);
         }
-        let too_new = |at: i64| {
-            let age = rules.now_ms.saturating_sub(at);
-            rules.min_lag_ms > 0
-                && !active(Mutant::CompactionLagIgnored)
-                && !u64::try_from(age).is_ok_and(|age| age >= rules.min_lag_ms)
-        };
         let mut end = 0;
         // The last one is written to; so is one before it while records for it are queued.
         for (segment, next) in log.segments.iter().zip(log.segments.iter().skip(1)) {
             let facts = segment.facts();
             let known = checked == Some(segment.base);
-            let open = known || facts.next != next.base || facts.next > until;
+            let planned = look == Look::Now && !next.state().made;
+            let open = known || planned || facts.next != next.base || facts.next > until;
             let dirty = facts.next > cleaned;
-            if open || (dirty && too_new(facts.max_timestamp)) {
+            if open || (dirty && rules.is_too_new(facts.max_timestamp)) {
                 break;
             }
             end += 1;
         }
         Ok(0..end)
+    }
+
+    /// Whether the last segment is to be closed: a record in it has waited for compaction as long as it may, and nothing but
+    /// that it is the last keeps it from being cleaned with those `before` it.
+    fn closes_last(&self, rules: &CleanRules, bound: Offset, before: &Range<usize>) -> bool {
+        let (Some(max), Some(log)) = (rules.max_lag_ms, self.loaded.get()) else {
+            return false;
+        };
+        let facts = log.active().facts();
+        let waited = rules.now_ms.saturating_sub(facts.first_timestamp);
+        let overdue = u64::try_from(waited).is_ok_and(|ms| ms >= max);
+        // After a failed write the file is longer than what counts, until the next write to it.
+        let quiet = log.queue.is_empty() && log.in_flight.is_empty() && !log.needs_cut;
+        let whole = facts.next > self.cleaned(rules) && facts.next <= rules.until.min(bound);
+        let next = before.end + 1 == log.segments.len() && self.cut.is_none();
+        let stored = !facts.is_empty() && !rules.is_too_new(facts.max_timestamp);
+        overdue && quiet && whole && next && stored
+    }
+
+    /// Begins another segment behind the last one. The next sync makes its file, and moves what recovery compares on to it; until
+    /// then the one before isn't cleaned.
+    fn close_last(&mut self) {
+        let key = self.key;
+        if let Some(log) = self.loaded.get_mut() {
+            sometimes(Mark::IdleSegmentClosed);
+            log.active().seal();
+            let end = log.active().facts().next;
+            let next = Arc::new(Segment::new(key, log.dir.clone(), end));
+            log.make = Some(next.clone());
+            log.push_segment(next);
+        }
     }
 
     /// Begins a pass. `None`: nothing is dirty that is in synced segments ([`Log::sync_segments`] makes more so), or another
@@ -279,7 +332,13 @@ impl Log {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let segments = self.cleanable_segments(&rules, self.settled(), self.checked())?;
+        let segments = self.cleanable_segments(&rules, Look::Now)?;
+        let busy = self.loaded.get().is_some_and(|l| l.upkeep_out.is_some());
+        // Only what is synced: the entries of the write-ahead log are needed for the rest.
+        if !busy && self.closes_last(&rules, self.settled(), &segments) {
+            self.close_last();
+            return Ok(None);
+        }
         let rules = CleanRules {
             cleaned: self.cleaned(&rules),
             ..rules

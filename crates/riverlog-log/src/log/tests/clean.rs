@@ -18,6 +18,7 @@ pub(super) fn rules() -> CleanRules {
         until: Offset(i64::MAX),
         cleaned: Offset(0),
         min_lag_ms: 0,
+        max_lag_ms: None,
         delete_retention_ms: 1000,
         map_bytes: 1 << 20,
     }

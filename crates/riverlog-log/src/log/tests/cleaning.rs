@@ -18,7 +18,7 @@ use super::model::Random;
 use super::support::{KEY, read_slices, volume_settings};
 use crate::disk::CrashDisk;
 use crate::log::clean::{Clean, CleanError, CleanRules, CleanStep};
-use crate::log::{AppendAs, Log, LogSettings, Marker, ReadError};
+use crate::log::{AppendAs, Log, LogSettings, Marker, ReadError, Upkeep};
 use crate::{Disk, DiskError, Volume};
 
 type Value = Option<Vec<u8>>;
@@ -48,6 +48,8 @@ struct Run {
     now_ms: i64,
     epoch: i32,
     pass: Option<Box<Clean>>,
+    /// An upkeep that a host has in its hands.
+    out: Option<Upkeep>,
     /// As a host would keep it: never before a pass is over.
     cleaned: i64,
 }
@@ -80,6 +82,7 @@ impl Run {
             now_ms: 1_000_000,
             epoch: 0,
             pass: None,
+            out: None,
             cleaned: 0,
         }
     }
@@ -236,8 +239,19 @@ impl Run {
         }
         done.error.map_or(Ok(()), Err)
     }
+    /// Much may happen before an upkeep is run.
     fn sync(&mut self) -> Result<(), DiskError> {
-        match self.log.sync_segments() {
+        if self.out.is_some() {
+            return self.finish_upkeep();
+        }
+        self.out = self.log.sync_segments();
+        match self.random.below(3) {
+            0 => Ok(()),
+            _ => self.finish_upkeep(),
+        }
+    }
+    fn finish_upkeep(&mut self) -> Result<(), DiskError> {
+        match self.out.take() {
             Some(upkeep) => self.log.upkeep_done(upkeep.run()),
             None => Ok(()),
         }
@@ -261,9 +275,13 @@ impl Run {
                     until: self.stable()?,
                     cleaned: Offset(self.cleaned),
                     min_lag_ms: self.random.below(3) * 30,
+                    max_lag_ms: [None, None, Some(0), Some(100)][self.random.below(4) as usize],
                     delete_retention_ms: self.random.below(200),
                     map_bytes: [100, 400, 1 << 16][self.random.below(3) as usize],
                 };
+                if self.random.below(2) == 0 {
+                    self.log.cleanable(&rules)?;
+                }
                 match self.log.clean(rules)? {
                     Some(pass) => Box::new(pass),
                     None => return Ok(()),
@@ -279,9 +297,15 @@ impl Run {
                     return Ok(());
                 }
                 CleanStep::Replace(cleaned) => {
-                    let upkeep = self.log.replace_cleaned(cleaned);
-                    let upkeep = upkeep.expect("no other upkeep is out");
-                    self.log.upkeep_done(upkeep.run())?;
+                    match self.log.replace_cleaned(cleaned) {
+                        Some(upkeep) => self.log.upkeep_done(upkeep.run())?,
+                        None => assert!(self.log.is_replacing()),
+                    }
+                    // Another upkeep is out: the next one does it.
+                    while self.log.is_replacing() {
+                        self.finish_upkeep()?;
+                        self.out = self.log.sync_segments();
+                    }
                 }
             }
         }
@@ -387,6 +411,7 @@ impl Run {
 
     fn reopen(&mut self, disk: CrashDisk, kept: i64) {
         self.pass = None;
+        self.out = None;
         self.disk = disk;
         let cache = self.random.below(3) as usize * 600;
         (self.volume, self.log) = open(&self.disk, &self.settings, cache);
@@ -429,8 +454,11 @@ impl Run {
             self.log.write_done(write.run()).unwrap();
         }
         self.flush().unwrap();
-        self.sync().unwrap();
-        self.sync().unwrap();
+        for _ in 0..3 {
+            self.finish_upkeep().unwrap();
+            self.out = self.log.sync_segments();
+        }
+        self.finish_upkeep().unwrap();
         self.flush().unwrap();
         self.volume.checkpoint(true).unwrap();
         let end = self.log.log_end_offset().0;
@@ -451,9 +479,15 @@ fn open(disk: &CrashDisk, settings: &LogSettings, cache: usize) -> (Arc<Volume>,
     (volume, log)
 }
 
+/// How many a run of the tests plays; more of them with `RIVERLOG_LOG_SEEDS`.
+fn seeds(count: u64) -> std::ops::Range<u64> {
+    let more = std::env::var("RIVERLOG_LOG_SEEDS");
+    0..more.map_or(count, |more| more.parse().expect("a number"))
+}
+
 #[test]
 fn random_passes_with_stops_kills_and_power_cuts() {
-    for seed in 0..250 {
+    for seed in seeds(250) {
         println!("seed {seed}");
         let mut run = Run::new(50_000 + seed, seed % 4 != 0);
         for _ in 0..6 {
