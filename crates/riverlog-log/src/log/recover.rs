@@ -17,7 +17,7 @@ use super::producers::{Producers, Told};
 use super::segment::{Segment, disk_error};
 use super::snapshot::encode_snapshot;
 use super::transactions::marker_of;
-use super::upkeep::replace;
+use super::upkeep::{replace, sync_folder};
 use super::{Log, LogSettings, ReadError};
 use crate::volume::{EndCheck, LogMark};
 use crate::wal::{Lsn, WalEntry};
@@ -124,9 +124,14 @@ impl Log {
             },
         )?;
         // A later segment may get the name of one that goes.
+        let mut removed = std::mem::take(&mut loaded.folder_unsynced);
         for segment in std::mem::take(&mut loaded.doomed) {
             segment.remove(&volume)?;
-            loaded.folder_unsynced = true;
+            removed = true;
+        }
+        if removed {
+            // What a power cut brings back would go on from what is written from now on, when that ends where it begins.
+            sync_folder(&volume, &loaded.dir)?;
         }
         // A tail that a killed process wrote is in the system's hands and no further: the next sync must cover it.
         for segment in loaded.segments.iter() {

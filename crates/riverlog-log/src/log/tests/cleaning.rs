@@ -479,10 +479,14 @@ fn open(disk: &CrashDisk, settings: &LogSettings, cache: usize) -> (Arc<Volume>,
     (volume, log)
 }
 
-/// How many a run of the tests plays; more of them with `RIVERLOG_LOG_SEEDS`.
+/// Those that a run of the tests plays; others with `RIVERLOG_LOG_SEEDS=FROM..TO`.
 fn seeds(count: u64) -> std::ops::Range<u64> {
-    let more = std::env::var("RIVERLOG_LOG_SEEDS");
-    0..more.map_or(count, |more| more.parse().expect("a number"))
+    let Ok(others) = std::env::var("RIVERLOG_LOG_SEEDS") else {
+        return 0..count;
+    };
+    let (from, to) = others.split_once("..").expect("FROM..TO");
+    let number = |text: &str| text.parse().expect("a number");
+    number(from)..number(to)
 }
 
 #[test]

@@ -65,3 +65,34 @@ fn recovery_queues_nothing_that_the_write_ahead_log_has() {
     assert_eq!(read_all(&mut log, 0).unwrap(), [(0, 3)]);
     assert_eq!(volume.progress(), (submitted, submitted));
 }
+
+#[test]
+fn a_segment_of_an_earlier_life_never_goes_on_from_what_is_written_in_a_later_one() {
+    let settings = || crate::log::LogSettings {
+        sync: false,
+        segment_bytes: 170,
+        ..small()
+    };
+    let mut seen = 0;
+    for seed in 0..300 {
+        let first = CrashDisk::new(seed);
+        let (volume, mut log) = open(disk(&first), settings());
+        put(&volume, &mut log, batch(1, 10, "kept"));
+        sync(&mut log).unwrap();
+        for value in ["lost", "earlier"] {
+            put(&volume, &mut log, batch(1, 10, value));
+        }
+        assert_eq!(log.loaded().unwrap().segments.len(), 2);
+        let second = first.crash(seed);
+        let (volume, mut log) = open(disk(&second), settings());
+        if log.log_end_offset().0 != 1 {
+            continue;
+        }
+        put(&volume, &mut log, batch(1, 10, "later"));
+        let third = second.crash(seed + 1);
+        let (_volume, mut log) = open(disk(&third), settings());
+        seen += u32::from(log.log_end_offset().0 == 2);
+        assert!(log.log_end_offset().0 <= 2, "seed {seed}");
+    }
+    assert!(seen > 10, "{seen}");
+}
