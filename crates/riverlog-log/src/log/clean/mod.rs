@@ -704,7 +704,7 @@ impl Clean {
         }
         let records = batch.records(RECORDS_LIMIT).map_err(unreadable)?;
         let mut stay = Vec::new();
-        let (mut all, mut tombstones) = (true, false);
+        let (mut all, mut tombstones, mut later) = (true, false, false);
         for record in records.iter_refs() {
             let record = record.map_err(unreadable)?;
             let stays = record.offset >= self.mapped
@@ -721,9 +721,12 @@ impl Clean {
                 });
             all &= stays;
             tombstones |= stays && record.value.is_none();
+            later |= record.offset >= self.mapped && record.value.is_none();
             stay.push(stays);
         }
-        let horizon = (tombstones && header.delete_horizon_ms().is_none()).then_some(horizon);
+        // What a tombstone deletes must be gone before its time begins: one that isn't in the map yet has deleted nothing.
+        let begins = tombstones && !later && header.delete_horizon_ms().is_none();
+        let horizon = begins.then_some(horizon);
         if all && horizon.is_none() {
             return Ok(Keep::AsIs);
         }

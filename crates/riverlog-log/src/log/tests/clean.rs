@@ -162,6 +162,48 @@ fn stored(log: &mut Log) -> Vec<(i64, i32, i64)> {
 }
 
 #[test]
+fn the_time_of_a_tombstone_does_not_begin_before_the_map_has_its_key() {
+    let (volume, mut log) = open(Arc::new(CrashDisk::new(1)), small());
+    put(
+        &volume,
+        &mut log,
+        keyed(Compression::None, 5, &[("a", Some("0"))]),
+    );
+    roll(&volume, &mut log);
+    let many: Vec<String> = (0..40).map(|i| format!("k{i}")).collect();
+    let mut records_of: Vec<(&str, Option<&str>)> =
+        many.iter().map(|key| (key.as_str(), Some("1"))).collect();
+    records_of.push(("a", None));
+    let appended = put(&volume, &mut log, keyed(Compression::None, 5, &records_of));
+    roll(&volume, &mut log);
+    let small_map = CleanRules {
+        map_bytes: 400,
+        ..rules()
+    };
+    let first = clean(&mut log, small_map.clone()).unwrap().unwrap();
+    assert!(first.cleaned > appended.first && first.cleaned < appended.next + -1);
+    // Its pass comes when that time would be over.
+    let mut cleaned = first.cleaned;
+    for _ in 0..6 {
+        let later = CleanRules {
+            now_ms: 1_002_000,
+            cleaned,
+            ..small_map.clone()
+        };
+        match clean(&mut log, later).unwrap() {
+            Some(done) => cleaned = done.cleaned,
+            None => break,
+        }
+    }
+    let left: Vec<_> = records(&mut log)
+        .into_iter()
+        .filter(|(_, key, _)| key == "a")
+        .map(|(.., value)| value)
+        .collect();
+    assert_eq!(left, [None]);
+}
+
+#[test]
 fn of_each_key_the_newest_record_stays_at_its_offset() {
     for codec in Compression::ALL {
         let (volume, mut log) = open(Arc::new(CrashDisk::new(1)), small());

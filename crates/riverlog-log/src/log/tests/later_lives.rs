@@ -90,7 +90,7 @@ fn a_segment_of_an_earlier_life_never_goes_on_from_what_is_written_in_a_later_on
         }
         put(&volume, &mut log, batch(1, 10, "later"));
         let third = second.crash(seed + 1);
-        let (_volume, mut log) = open(disk(&third), settings());
+        let (_volume, log) = open(disk(&third), settings());
         seen += u32::from(log.log_end_offset().0 == 2);
         assert!(log.log_end_offset().0 <= 2, "seed {seed}");
     }
