@@ -165,6 +165,20 @@ mutants! {
         GenerationKept = "generation-kept",
         /// A member that is gone is never expired.
         DeadMemberKept = "dead-member-kept",
+        /// A partition is given to its next member while the last one has it still.
+        PartitionGivenTwice = "partition-given-twice",
+        /// A member that doesn't say what it holds counts as having given back what it was told to.
+        SilenceGivesBack = "silence-gives-back",
+        /// What a member has given back is never free.
+        GivenBackNotFree = "given-back-not-free",
+        /// A heartbeat of an epoch that is over is taken.
+        StaleHeartbeatAccepted = "stale-heartbeat-accepted",
+        /// A member whose epoch is over is told what the group has committed.
+        StaleFetchAccepted = "stale-fetch-accepted",
+        /// Nobody is given what a member had that was expired.
+        ExpiryWithoutTarget = "expiry-without-target",
+        /// A silent member of the consumer protocol is never expired.
+        SilentMemberKept = "silent-member-kept",
     }
     Cluster {
         /// What a follower said in an earlier life counts for the in-sync set.

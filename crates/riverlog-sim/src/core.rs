@@ -22,6 +22,7 @@ use crate::history::{History, place_of};
 use crate::host::SimHost;
 use crate::keyed::Keyed;
 use crate::model::{Model, Place, Violation};
+use crate::subscribers::Subscribers;
 use crate::swarm::{Ending, Swarm};
 use crate::trace::Trace;
 use crate::transactions::Transactions;
@@ -50,6 +51,7 @@ pub(crate) struct Core {
     pub(crate) transactions: Transactions,
     pub(crate) keyed: Keyed,
     pub(crate) classic: ClassicGroup,
+    pub(crate) subscribers: Subscribers,
     pub(crate) trace: Trace,
     pub(crate) history: History,
     pub(crate) clock: Duration,
@@ -107,6 +109,7 @@ impl Core {
             transactions: Transactions::default(),
             keyed: Keyed::new(),
             classic: ClassicGroup::default(),
+            subscribers: Subscribers::default(),
             trace: Trace::new(options.show),
             history: History::new(options.history, &swarm),
             clock: Duration::ZERO,

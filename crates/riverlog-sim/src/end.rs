@@ -15,7 +15,7 @@ use riverlog_mutants::{Mark, sometimes};
 use riverlog_node::{FetchAnswer, FetchCommand, FetchedPartition, Isolation, Reply, StableAnswer};
 use riverlog_wire::{ErrorCode, Offset};
 
-use crate::clients::transactor::{offset_place, partition_of};
+use crate::clients::transactor::offset_place;
 use crate::clients::{GROUP, managed, records_of};
 use crate::files;
 use crate::history::{place_of, transactional};
@@ -178,13 +178,17 @@ impl World {
     fn wait_for_markers(&mut self) -> Result<(), Violation> {
         let deadline = self.core.clock + PATIENCE;
         loop {
-            let open = (0..transactions::PARTITIONS).find(|partition| {
-                let found = partition_of(&self.core, *partition).zip(self.core.node());
-                found.is_none_or(|(partition, (node, _))| {
-                    let seen = node.describe_partition(&partition);
-                    seen.last_stable_offset < seen.high_watermark
-                })
-            });
+            let mut open = None;
+            for partition in 0..transactions::PARTITIONS {
+                // Who reads learns it; of a log that nobody has used since the start nothing is known.
+                let topic = TopicRef::Name(transactions::TOPIC.to_owned());
+                let command = fetch_one(topic, partition, Offset::ZERO, 1, Duration::ZERO);
+                let part = self.fetch_now(command)?;
+                let stable = part.is_some_and(|p| p.last_stable_offset == p.high_watermark);
+                if !stable {
+                    open = Some(partition);
+                }
+            }
             let groups = managed::numbers(self.core.swarm.managed);
             let pending = groups
                 .map(managed::group_of)

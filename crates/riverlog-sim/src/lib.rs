@@ -19,6 +19,7 @@ mod host;
 mod keyed;
 mod model;
 mod network;
+mod subscribers;
 mod swarm;
 mod trace;
 mod transactions;

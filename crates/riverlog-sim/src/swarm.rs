@@ -23,6 +23,8 @@ pub(crate) struct Swarm {
     pub(crate) keyed: Option<Keyed>,
     /// Members of a classic group.
     pub(crate) classic: usize,
+    /// Members of a group of the consumer protocol that do nothing but to share.
+    pub(crate) subscribers: usize,
     pub(crate) operations: u64,
     pub(crate) settings: NodeSettings,
     /// Of 1,000 steps, how many are which fault.
@@ -172,6 +174,7 @@ impl Swarm {
             managed: 0,
             keyed: None,
             classic: 0,
+            subscribers: 0,
             operations: 200 + random.below(1_200),
             settings,
             kill: one_of(random, &[0, 2, 10]),
@@ -265,6 +268,17 @@ impl Swarm {
         }
         if classic {
             self.classic = one_of(&mut random, &[2, 3, 5]);
+        }
+        self
+    }
+
+    /// Three of thirteen seeds have a group of the consumer protocol whose members come and go; drawn beside the rest, too.
+    pub(crate) fn with_subscribers(mut self, seed: u64) -> Swarm {
+        let mut random = Random::new(seed ^ 0x7375_6273_6372);
+        if matches!(seed % 13, 2 | 5 | 10) {
+            self.subscribers = one_of(&mut random, &[2, 3, 5]);
+            let session = Duration::from_secs(one_of(&mut random, &[2, 10]));
+            self.settings.groups.consumer_session_timeout = session;
         }
         self
     }

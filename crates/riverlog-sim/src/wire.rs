@@ -303,9 +303,11 @@ pub(crate) fn heartbeat(
     let request = ConsumerGroupHeartbeatRequest {
         group_id: command.group,
         member_id: member.clone(),
+        instance_id: command.instance,
         member_epoch: command.member_epoch,
         rebalance_timeout_ms: command.rebalance_timeout.map_or(-1, millis),
         subscribed_topic_names: command.subscribed_topics,
+        subscribed_topic_regex: command.subscribed_pattern,
         topic_partitions: owned,
         ..ConsumerGroupHeartbeatRequest::default()
     };

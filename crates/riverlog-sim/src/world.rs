@@ -21,6 +21,7 @@ use crate::faults;
 use crate::keyed;
 use crate::model::Violation;
 use crate::network::Request;
+use crate::subscribers;
 use crate::swarm::Swarm;
 use crate::transactions;
 
@@ -102,7 +103,8 @@ pub fn run(seed: u64, options: Options) -> Report {
     let mut swarm = Swarm::draw(&mut random)
         .with_transactions(seed)
         .with_more(seed)
-        .with_coordinators(seed);
+        .with_coordinators(seed)
+        .with_subscribers(seed);
     let clients = Client::all(&swarm);
     if let Some(pace) = options.pace {
         swarm.think = Duration::from_secs(clients.len() as u64) / pace.max(1) as u32;
@@ -189,6 +191,16 @@ impl World {
                 id: TopicId(*b"of-classic-group"),
                 ..NewTopic::default()
             });
+        }
+        if self.core.swarm.subscribers > 0 {
+            let read = subscribers::TOPICS;
+            topics.extend(read.map(|(name, partitions, id)| NewTopic {
+                name: name.to_owned(),
+                partitions,
+                replication_factor: 1,
+                id,
+                ..NewTopic::default()
+            }));
         }
         let done: Arc<Mutex<Option<Result<AdminAnswer, ErrorCode>>>> = Arc::default();
         let out = Arc::clone(&done);

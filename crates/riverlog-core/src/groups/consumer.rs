@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{ErrorCode, Offset, TopicId};
 
 use super::assign::{Assignor, Part, Subscriber, Topic};
@@ -268,6 +269,9 @@ impl Consumer {
     }
 
     fn release(&mut self, member: &str) {
+        if active(Mutant::GivenBackNotFree) {
+            return;
+        }
         let Some(m) = self.members.get(member) else {
             return;
         };
@@ -304,7 +308,7 @@ impl Consumer {
         }
         let until = now.mono.saturating_add(settings.consumer_session_timeout);
         self.sessions = self.members.keys().map(|id| (id.clone(), until)).collect();
-        if !riverlog_mutants::active(riverlog_mutants::Mutant::MembersNotTold) {
+        if !active(Mutant::MembersNotTold) {
             self.untold = self.members.keys().cloned().collect();
         }
         self.revocations = self
@@ -363,7 +367,7 @@ impl Consumer {
         if epoch < current.epoch && parts.all(|p| held_since(&p)) {
             return Ok(());
         }
-        if riverlog_mutants::active(riverlog_mutants::Mutant::StaleCommitAccepted) {
+        if active(Mutant::StaleCommitAccepted) {
             return Ok(());
         }
         Err(ErrorCode::STALE_MEMBER_EPOCH)
@@ -378,7 +382,7 @@ impl Consumer {
             .members
             .get(member)
             .ok_or(ErrorCode::UNKNOWN_MEMBER_ID)?;
-        if member.current.epoch != epoch {
+        if member.current.epoch != epoch && !active(Mutant::StaleFetchAccepted) {
             return Err(ErrorCode::STALE_MEMBER_EPOCH);
         }
         Ok(())
@@ -518,9 +522,12 @@ impl Consumer {
                 .map(|(id, _)| id.clone())
                 .collect()
         };
-        let mut gone = up(&self.sessions);
+        let mut gone = match active(Mutant::SilentMemberKept) {
+            true => BTreeSet::new(),
+            false => up(&self.sessions),
+        };
         if !gone.is_empty() {
-            riverlog_mutants::sometimes(riverlog_mutants::Mark::MemberExpired);
+            sometimes(Mark::MemberExpired);
         }
         gone.extend(up(&self.revocations));
         if gone.is_empty() {
@@ -529,6 +536,9 @@ impl Consumer {
         let mut draft = Draft::new(group, self, now, settings, out);
         for member in gone {
             draft.remove(&member);
+        }
+        if active(Mutant::ExpiryWithoutTarget) {
+            return;
         }
         draft.bump(topics);
     }

@@ -8,6 +8,7 @@ pub(crate) mod managed;
 mod producer;
 mod reader;
 mod scanner;
+mod subscriber;
 pub(crate) mod transactor;
 mod trimmer;
 mod tuner;
@@ -39,6 +40,7 @@ pub(crate) enum Client {
     Keeper(keeper::Keeper),
     Scanner(scanner::Scanner),
     Classic(classic::Classic),
+    Subscriber(subscriber::Subscriber),
 }
 
 impl Client {
@@ -81,6 +83,9 @@ impl Client {
         for number in 0..swarm.classic {
             all.push(Client::Classic(classic::Classic::new(number)));
         }
+        for number in 0..swarm.subscribers {
+            all.push(Client::Subscriber(subscriber::Subscriber::new(number)));
+        }
         all
     }
     /// What the history has to know of it first.
@@ -115,6 +120,7 @@ impl Client {
             Client::Keeper(client) => client.step(core, me),
             Client::Scanner(client) => client.step(core, me),
             Client::Classic(client) => client.step(core, me),
+            Client::Subscriber(client) => client.step(core, me),
         }
         if !self.waits() {
             core.think(me);
@@ -135,6 +141,7 @@ impl Client {
             Client::Keeper(client) => client.outcome(core, outcome),
             Client::Scanner(client) => client.outcome(core, outcome),
             Client::Classic(client) => client.outcome(core, outcome),
+            Client::Subscriber(client) => client.outcome(core, outcome),
         }
     }
     /// Whether an operation is under way.
@@ -151,6 +158,7 @@ impl Client {
             Client::Keeper(client) => client.waits,
             Client::Scanner(client) => client.waits,
             Client::Classic(client) => client.waits,
+            Client::Subscriber(client) => client.waits,
         }
     }
     /// A power cut may have taken records of this topic, which opted out of syncing.
@@ -175,6 +183,7 @@ impl Client {
             Client::Keeper(client) => client.progress = 0,
             Client::Scanner(client) => client.progress = 0,
             Client::Classic(client) => client.progress = 0,
+            Client::Subscriber(client) => client.heal(),
             Client::Trimmer(_) => {}
         }
     }
@@ -198,6 +207,7 @@ impl Client {
             Client::Keeper(client) => client.is_done(),
             Client::Scanner(client) => client.progress >= 3,
             Client::Classic(client) => client.progress >= 3,
+            Client::Subscriber(client) => client.has_progressed(),
             Client::Trimmer(_) => true,
         }
     }

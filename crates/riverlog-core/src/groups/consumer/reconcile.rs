@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use riverlog_mutants::{Mutant, active};
+
 use super::{Consumer, Current, Member, Part, State};
 
 impl Consumer {
@@ -19,7 +21,8 @@ impl Consumer {
     ) -> Option<Current> {
         let current = &member.current;
         let given_back = |parts: &BTreeMap<Part, i32>| {
-            owned.is_some_and(|o| parts.keys().all(|p| !o.contains(p)))
+            let silence = active(Mutant::SilenceGivesBack);
+            owned.map_or(silence, |o| parts.keys().all(|p| !o.contains(p)))
         };
         match current.state {
             State::Revoking if !given_back(&current.revoking) => return None,
@@ -47,7 +50,8 @@ impl Consumer {
                 if assigned.contains_key(part) {
                     continue;
                 }
-                if self.owners.get(part).is_none_or(|owner| **owner == *id) {
+                let free = self.owners.get(part).is_none_or(|owner| **owner == *id);
+                if free || active(Mutant::PartitionGivenTwice) {
                     assigned.insert(*part, self.target_epoch);
                 } else {
                     state = State::Waiting;
