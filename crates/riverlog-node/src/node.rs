@@ -79,6 +79,12 @@ pub enum StartError {
         /// Who wants to open it.
         asked: BrokerId,
     },
+    /// The folder is that of a member of a cluster: what its topics are isn't in its own metadata log, and its logs would be taken
+    /// for leftovers.
+    #[error(
+        "the data folder belongs to a member of a cluster (it has quorum/journal), and can't be opened alone; start it with `riverlog serve`, or name another folder"
+    )]
+    ClusterMember,
     /// The metadata log.
     #[error("the metadata log can't be read: {reason}; {remedy}")]
     Metadata {
@@ -305,7 +311,7 @@ impl Node {
         self.find_epoch_end(&partition.0, epoch, current_leader_epoch)
     }
     /// DeleteRecords for one partition: nothing before `before` (−1: the high watermark) can be read any more; answers the new
-    /// log start offset once that is durable.
+    /// log start offset once that is durable, and all copies that are in sync begin there too.
     pub fn delete_records(
         &self,
         partition: &PartitionRef,
@@ -482,6 +488,7 @@ impl Node {
                 Timer::PeerWait(follower) => self.answer_late(follower, now),
                 Timer::InSync => self.look_after_isrs(now),
                 Timer::InSyncAgain => self.ask_for_isrs(now),
+                Timer::Trims => self.look_at_trims(now),
                 Timer::Cleaner => self.clean_now(now),
                 Timer::CleanOn => self.go_on_cleaning(now),
             }

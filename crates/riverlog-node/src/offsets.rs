@@ -209,7 +209,10 @@ impl Node {
         match moved {
             Err(error) => reply.send(Err(error)),
             // Also an unchanged start may have been moved a moment ago and not be durable yet.
-            Ok(start) => self.after_flush(start, reply),
+            Ok(start) => {
+                let reply = self.after_followers(partition, reply, now);
+                self.after_flush(start, reply);
+            }
         }
         self.settle(partition, owed, now);
     }
@@ -235,6 +238,7 @@ impl State {
             log.delete_records(to)
                 .map_err(|_| ErrorCode::KAFKA_STORAGE_ERROR)?;
             owed.flush = true;
+            owed.replicate = true;
             owed.dirty |= !std::mem::replace(&mut self.upkeep.dirty, true);
             self.wake(owed);
         }

@@ -9,7 +9,7 @@ use riverlog_core::config::TopicConfig;
 use riverlog_core::groups::GroupShard;
 use riverlog_core::metadata::{ControllerSettings, MetadataImage, MetadataRecord};
 use riverlog_core::transactions::TransactionShard;
-use riverlog_log::{Disk, LogKey, OpenError, Volume};
+use riverlog_log::{Disk, LogKey, OpenError, OpenMode, Volume};
 use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 
@@ -28,6 +28,9 @@ const DAY_MS: i64 = 24 * 3_600_000;
 /// Partitions that one request may make.
 const PARTITIONS_PER_REQUEST: usize = 100_000;
 
+/// What a member of a cluster has: its part of the quorum's log (`docs/format/quorum.md`).
+const JOURNAL: &str = "quorum/journal";
+
 /// Rounds of jobs at start and stop.
 const JOB_ROUNDS: usize = 10_000;
 
@@ -38,6 +41,9 @@ pub(crate) fn open(
     settings: NodeSettings,
     now: Now,
 ) -> Result<Arc<Node>, StartError> {
+    if settings.quorum == Quorum::Own && disk.open(JOURNAL, OpenMode::Read).is_ok() {
+        return Err(StartError::ClusterMember);
+    }
     let volume = Volume::open(disk.clone(), settings.volume.clone())?;
     let metadata = open_metadata(&volume, &settings)?;
     let image = match settings.quorum {
@@ -203,6 +209,7 @@ impl Node {
         self.answer_parked_fetches(now);
         self.run_all_jobs(now);
         self.stop_controller(now);
+        self.give_up_trims();
         self.close_shards::<GroupShard>(None, now);
         self.close_shards::<TransactionShard>(None, now);
         let mut partitions: Vec<_> = self.tables.all().iter().flat_map(|t| t.here()).collect();

@@ -1,6 +1,6 @@
 //! One partition of which a copy is here: its log, whether it leads or follows, and who waits for it. One lock.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use riverlog_core::config::TopicConfig;
 use riverlog_core::replica::{Follower, Leader, Position};
 use riverlog_log::{DiskError, EpochEnd, Log, LogKey, Upkeep, Write};
 use riverlog_mutants::{Mutant, active};
-use riverlog_wire::{LeaderEpoch, Offset};
+use riverlog_wire::{BrokerId, LeaderEpoch, Offset};
 use smallvec::SmallVec;
 
 use crate::append::Ack;
@@ -95,6 +95,8 @@ pub(crate) struct Leading {
     pub(crate) partition_epoch: i32,
     /// An in-sync set was asked for and not answered.
     pub(crate) asked: bool,
+    /// Where the copies of others begin, as they have said in this leadership.
+    pub(crate) starts: BTreeMap<BrokerId, Offset>,
 }
 
 impl Default for Leading {
@@ -102,6 +104,7 @@ impl Default for Leading {
         Leading {
             partition_epoch: -1,
             asked: false,
+            starts: BTreeMap::new(),
         }
     }
 }

@@ -242,6 +242,7 @@ impl Node {
         for (reply, answer) in proposal.map(|p| p.answers).unwrap_or_default() {
             self.answer_admin(reply, Ok(answer), now);
         }
+        self.answer_forwards(now);
         self.propose(now);
     }
 
@@ -287,6 +288,7 @@ impl Node {
             self.apply_metadata_anew(Arc::new(image), &decoded, now);
         }
         self.controller.state.lock().applying = false;
+        self.answer_forwards(now);
         self.propose(now);
     }
 

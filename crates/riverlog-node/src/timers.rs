@@ -46,6 +46,8 @@ pub(crate) enum Timer {
     InSync,
     /// In-sync sets that were refused.
     InSyncAgain,
+    /// Deletions that wait for followers.
+    Trims,
     /// Commands that were forwarded to the controller.
     Forwards,
     /// Trying again what a full disk refused.

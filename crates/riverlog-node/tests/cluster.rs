@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::*;
 use nodes::Cluster;
 use riverlog_core::groups::{CommittedOffset, GroupAnswer, GroupCommand, TopicPartition};
-use riverlog_core::metadata::{AdminCommand, NewTopic, TopicRef};
+use riverlog_core::metadata::{AdminAnswer, AdminCommand, NewTopic, TopicRef};
 use riverlog_node::{ClusterSettings, NodeSettings};
 use riverlog_wire::{BrokerId, ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
 
@@ -321,4 +321,97 @@ fn offsets_of_a_group_move_with_their_partition() {
         cluster.run(Duration::from_millis(5));
     }
     panic!("it never loads");
+}
+
+#[test]
+fn a_deletion_is_answered_once_all_that_are_in_sync_have_followed() {
+    let mut cluster = three();
+    for value in ["a", "b", "c"] {
+        put(&mut cluster, value).expect("acknowledged");
+    }
+    cluster.cut = [(1, 3)].into();
+    let to = cluster.led(1, "t");
+    let delete = |cluster: &Cluster, before| {
+        let node = cluster.node(1);
+        node.ask(|node, now, reply| node.delete_records(&to, Offset(before), now, reply))
+    };
+    let deleted = delete(&cluster, 2);
+    cluster.run(second());
+    assert!(!deleted.is_ready(), "the third node still has them");
+    cluster.cut.clear();
+    cluster.run(2 * second());
+    assert_eq!(deleted.take(), Some(Ok(Offset(2))));
+    let starts: Vec<i64> = (1..=3).map(|id| start_at(&cluster, id)).collect();
+    assert_eq!(starts, [2, 2, 2]);
+    // Whoever leaves the in-sync set isn't waited for; it follows when it comes back.
+    cluster.cut = [(1, 3)].into();
+    let deleted = delete(&cluster, 3);
+    cluster.run(4 * second());
+    assert_eq!(deleted.take(), Some(Ok(Offset(3))));
+    assert_eq!(start_at(&cluster, 3), 2);
+    cluster.cut.clear();
+    cluster.run(3 * second());
+    assert_eq!(start_at(&cluster, 3), 3);
+    // A leader that is none any more can't say what became of it.
+    put(&mut cluster, "d").expect("acknowledged");
+    cluster.cut = [(1, 2), (1, 3), (2, 1), (3, 1)].into();
+    let deleted = delete(&cluster, -1);
+    cluster.led_at(2);
+    cluster.run(5 * second());
+    cluster.cut.clear();
+    cluster.run(3 * second());
+    assert_ne!(cluster.leader("t"), 1);
+    assert_eq!(deleted.take(), Some(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER)));
+}
+
+fn start_at(cluster: &Cluster, id: i32) -> i64 {
+    let topic = cluster.node(id).node().image().topic("t").unwrap().id;
+    let copy = cluster.node(id).node().describe_copy(topic, 0).unwrap();
+    copy.partition.log_start_offset.0
+}
+
+#[test]
+fn any_node_takes_commands_and_answers_once_it_knows_what_they_changed() {
+    let mut cluster = three();
+    for id in 1..=3 {
+        let name = format!("n{id}");
+        let topic = NewTopic {
+            name: name.clone(),
+            partitions: 1,
+            replication_factor: 3,
+            id: TopicId([id as u8; 16]),
+            ..NewTopic::default()
+        };
+        let ask = |cluster: &mut Cluster, command| {
+            let node = cluster.node(id);
+            let answer = node.ask(|node, now, reply| node.admin(command, now, reply));
+            match cluster.wait(&answer) {
+                Ok(AdminAnswer::Results(results)) => results,
+                other => panic!("{other:?}"),
+            }
+        };
+        let image = |cluster: &Cluster| cluster.node(id).node().image();
+        let create = AdminCommand::CreateTopics {
+            topics: vec![topic],
+            validate_only: false,
+        };
+        let made = ask(&mut cluster, create.clone()).remove(0);
+        assert_eq!(made.error, ErrorCode::NONE);
+        assert_eq!(made.topic, image(&cluster).topic(&name).cloned());
+        assert!(made.topic.is_some());
+        let twice = ask(&mut cluster, create).remove(0);
+        assert_eq!(twice.error, ErrorCode::TOPIC_ALREADY_EXISTS);
+        let more = AdminCommand::CreatePartitions {
+            topics: vec![(name.clone(), 2, None)],
+            validate_only: false,
+        };
+        ask(&mut cluster, more);
+        assert_eq!(image(&cluster).topic(&name).unwrap().partitions.len(), 2);
+        let delete = AdminCommand::DeleteTopics {
+            topics: vec![TopicRef::Id(TopicId([id as u8; 16]))],
+        };
+        let gone = ask(&mut cluster, delete).remove(0);
+        assert_eq!(gone.topic.unwrap().name, name);
+        assert!(image(&cluster).topic(&name).is_none());
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::*;
-use riverlog_core::metadata::{AdminCommand, NewTopic, TopicRef};
+use riverlog_core::metadata::{AdminAnswer, AdminCommand, NewTopic, TopicRef};
 use riverlog_log::Disk;
 use riverlog_log::disk::CrashDisk;
 use riverlog_node::harness::Harness;
@@ -164,16 +164,18 @@ fn an_entry_counts_once_and_nothing_counts_after_a_lost_leadership() {
     quorum.lead(2, &[&one, &two]);
     assert_eq!(made.take().unwrap().unwrap_err(), ErrorCode::NOT_CONTROLLER);
     assert!(one.node().take_proposals().is_empty(), "of an earlier term");
-    // Clients find the controller themselves.
-    let refused = one.ask(|node, now, reply| node.admin(delete_topic("t"), now, reply));
-    assert_eq!(
-        refused.take().unwrap().unwrap_err(),
-        ErrorCode::NOT_CONTROLLER
-    );
+    // What is asked of another node goes to the one that leads.
+    let unknown = one.ask(|node, now, reply| node.admin(delete_topic("u"), now, reply));
     let made = two.ask(|node, now, reply| node.admin(topic("t", 2), now, reply));
     quorum.settle(&mut [&mut one, &mut two]);
     made.take().expect("answered").expect("made");
     assert!(one.node().image().topic("t").is_some());
+    match unknown.take().expect("answered").expect("decided") {
+        AdminAnswer::Results(results) => {
+            assert_eq!(results[0].error, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+        }
+        other => panic!("{other:?}"),
+    }
 
     // One that the quorum can't take is answered, and the next one is decided.
     let made = two.ask(|node, now, reply| node.admin(delete_topic("t"), now, reply));

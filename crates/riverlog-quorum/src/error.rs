@@ -48,9 +48,17 @@ pub enum QuorumError {
     /// What was asked needs the leader.
     #[error("this node doesn't lead the quorum; ask the leader")]
     NotLeader,
+    /// As [`QuorumError::NotLeader`], and the leader is known.
+    #[error("another node leads the quorum, at {0}; ask that one")]
+    LedAt(String),
     /// A change of members that can't be made.
     #[error("the members can't be changed so: {0}")]
     Change(String),
+    /// A node of the same number is a member with another disk, and was heard of a moment ago.
+    #[error(
+        "another node of the same number is part of the cluster, and is up; give each node its own"
+    )]
+    NumberTaken,
     /// Nobody answered in time; it may have been done.
     #[error("the quorum didn't agree in time; look at its status before you try again")]
     TimedOut,

@@ -52,16 +52,7 @@ pub(crate) fn due(
         let matched = replication.get(disk).copied().flatten();
         matched.is_some_and(|matched| matched.index + CAUGHT_UP > last)
     };
-    let now = Types::now();
-    let silent = |disk: &DiskId| {
-        let heard = metrics
-            .heartbeat
-            .as_ref()
-            .and_then(|h| h.get(disk).copied());
-        heard
-            .flatten()
-            .is_none_or(|at| now.saturating_duration_since(at.into_inner()) > GONE)
-    };
+    let silent = |disk: &DiskId| is_silent(metrics, disk);
     let nodes: BTreeMap<DiskId, &Member> = membership.nodes().map(|(d, m)| (*d, m)).collect();
     for (disk, member) in &nodes {
         if voting.contains(disk) {
@@ -98,6 +89,12 @@ pub(crate) fn due(
     None
 }
 
+fn is_silent(metrics: &RaftMetrics<Types>, disk: &DiskId) -> bool {
+    let heard = metrics.heartbeat.as_ref();
+    let heard = heard.and_then(|h| h.get(disk).copied()).flatten();
+    heard.is_none_or(|at| Types::now().saturating_duration_since(at.into_inner()) > GONE)
+}
+
 /// Makes a change; returns once it is committed.
 pub(crate) async fn change(raft: &Raft, me: DiskId, wanted: Wanted) -> Result<(), QuorumError> {
     let (changes, known) = {
@@ -108,6 +105,15 @@ pub(crate) async fn change(raft: &Raft, me: DiskId, wanted: Wanted) -> Result<()
         match &wanted {
             Wanted::Observe(disk, member) if members.get_node(disk) == Some(member) => (None, true),
             Wanted::Observe(disk, member) => {
+                // Two processes with one number would take turns; the one that is there stays.
+                let double = members.nodes().any(|(other, known)| {
+                    other != disk
+                        && known.broker == member.broker
+                        && (*other == me || !is_silent(&metrics, other))
+                });
+                if double {
+                    return Err(QuorumError::NumberTaken);
+                }
                 let nodes = BTreeMap::from([(*disk, member.clone())]);
                 (Some(ChangeMembers::SetNodes(nodes)), true)
             }

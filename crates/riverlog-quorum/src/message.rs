@@ -40,11 +40,13 @@ pub(crate) struct Chunk {
 }
 
 /// What becomes of a question for the leader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Done,
-    NotLeader,
+    /// The leader's address, if one is known.
+    NotLeader(Option<String>),
     Refused,
+    NumberTaken,
 }
 
 #[derive(Clone, Debug)]
@@ -177,9 +179,13 @@ fn put_body(w: &mut Out<'_>, body: &Body) {
             w.u8(kind::JOINED);
             w.u8(match verdict {
                 Verdict::Done => 0,
-                Verdict::NotLeader => 1,
+                Verdict::NotLeader(_) => 1,
                 Verdict::Refused => 2,
+                Verdict::NumberTaken => 3,
             });
+            if let Verdict::NotLeader(leader) = verdict {
+                w.compact_nullable_string(leader.as_deref());
+            }
         }
     }
 }
@@ -227,8 +233,9 @@ fn get_body(r: &mut Reader<'_>) -> Result<Body, BadBytes> {
         kind::TOOK => Body::Took(get_vote(r)?),
         kind::JOINED => Body::Joined(match r.u8()? {
             0 => Verdict::Done,
-            1 => Verdict::NotLeader,
+            1 => Verdict::NotLeader(r.compact_nullable_string()?.map(str::to_owned)),
             2 => Verdict::Refused,
+            3 => Verdict::NumberTaken,
             value => return Err(unknown("verdict", value)),
         }),
         value => return Err(unknown("kind", value)),

@@ -462,7 +462,9 @@ impl Voter {
         let answer = self.desk.ask(disk, broker, Body::Join(me), patience).await;
         match answer {
             Ok(Body::Joined(Verdict::Done)) => Ok(()),
-            Ok(Body::Joined(Verdict::NotLeader)) => Err(QuorumError::NotLeader),
+            Ok(Body::Joined(Verdict::NotLeader(Some(at)))) => Err(QuorumError::LedAt(at)),
+            Ok(Body::Joined(Verdict::NotLeader(None))) => Err(QuorumError::NotLeader),
+            Ok(Body::Joined(Verdict::NumberTaken)) => Err(QuorumError::NumberTaken),
             Ok(_) => Err(QuorumError::Change("the leader refused".to_owned())),
             Err(_) => Err(QuorumError::TimedOut),
         }
@@ -491,6 +493,16 @@ impl Voter {
         }));
     }
 
+    /// Where the member is that leads, as far as this one knows, and if it is another one.
+    fn leader_address(&self) -> Option<String> {
+        let metrics = self.raft.metrics().borrow_watched().clone();
+        let leader = metrics.current_leader.filter(|disk| *disk != self.me)?;
+        let members = metrics.membership_config.membership();
+        members
+            .get_node(&leader)
+            .map(|member| member.address.clone())
+    }
+
     /// `None`: the question gets no answer, and is asked again.
     async fn answer(&self, broker: BrokerId, from: DiskId, question: Body) -> Option<Body> {
         Some(match question {
@@ -514,7 +526,8 @@ impl Voter {
                 let wanted = Wanted::Observe(from, member);
                 Body::Joined(match members::change(&self.raft, self.me, wanted).await {
                     Ok(()) => Verdict::Done,
-                    Err(QuorumError::NotLeader) => Verdict::NotLeader,
+                    Err(QuorumError::NotLeader) => Verdict::NotLeader(self.leader_address()),
+                    Err(QuorumError::NumberTaken) => Verdict::NumberTaken,
                     Err(_) => Verdict::Refused,
                 })
             }

@@ -1,13 +1,14 @@
 //! Commands that go to the controller of another node.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use riverlog_core::Now;
-use riverlog_core::metadata::{AdminAnswer, AdminCommand};
-use riverlog_wire::{BrokerId, ErrorCode};
+use riverlog_core::metadata::{AdminAnswer, AdminCommand, TopicImage, TopicRef};
+use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
-use super::Forward;
 use super::message::Message;
+use super::{About, Forward};
 use crate::controller::AdminReply;
 use crate::node::Node;
 use crate::timers::Timer;
@@ -19,8 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const WAITING: usize = 10_000;
 
 impl Node {
-    /// Sends a command to the node that decides. NOT_CONTROLLER when nobody is known to, or the command is one that clients
-    /// send there themselves.
+    /// Sends a command to the node that decides. NOT_CONTROLLER when nobody is known to. A client is answered once what it has
+    /// changed is in this node's image.
     pub(crate) fn forward(&self, command: AdminCommand, reply: AdminReply, now: Now) {
         let to = self
             .controller_id()
@@ -38,7 +39,14 @@ impl Node {
             }
             forwards.next += 1;
             let number = forwards.next;
-            forwards.waiting.insert(number, Forward { reply, deadline });
+            let about = self.about(&command);
+            let forward = Forward {
+                reply,
+                deadline,
+                about,
+                answer: None,
+            };
+            forwards.waiting.insert(number, forward);
             number
         };
         self.send_peer(to, &Message::Forward { number, command });
@@ -69,19 +77,89 @@ impl Node {
         number: i64,
         answer: Result<AdminAnswer, ErrorCode>,
     ) {
-        self.send_peer(to, &Message::Forwarded { number, answer });
+        let position = self.image.load().position;
+        let message = Message::Forwarded {
+            number,
+            answer,
+            position,
+        };
+        self.send_peer(to, &message);
+    }
+
+    fn about(&self, command: &AdminCommand) -> About {
+        match command {
+            AdminCommand::CreateTopics { topics, .. } => {
+                About::Made(topics.iter().map(|t| t.id).collect())
+            }
+            AdminCommand::DeleteTopics { topics } => {
+                let image = self.image.load();
+                let known = |topic: &TopicRef| match topic {
+                    TopicRef::Name(name) => image.topic(name).cloned(),
+                    TopicRef::Id(id) => image.topics.get(id).cloned(),
+                };
+                About::Were(topics.iter().map(known).collect())
+            }
+            _ => About::Nothing,
+        }
     }
 
     pub(super) fn forward_answered(
         &self,
         number: i64,
         answer: Result<AdminAnswer, ErrorCode>,
+        position: Offset,
         now: Now,
     ) {
-        let waiting = self.peers.forwards.lock().waiting.remove(&number);
-        if let Some(forward) = waiting {
-            self.answer_admin(forward.reply, answer, now);
+        {
+            let mut forwards = self.peers.forwards.lock();
+            let Some(forward) = forwards.waiting.get_mut(&number) else {
+                return;
+            };
+            forward.answer.get_or_insert((answer, position));
         }
+        self.answer_forwards(now);
+    }
+
+    /// Gives the answers that have come, and that this node's image is up to.
+    pub(crate) fn answer_forwards(&self, now: Now) {
+        let ready: Vec<Forward> = {
+            let mut forwards = self.peers.forwards.lock();
+            let at = self.image.load().position;
+            let is_ready = |f: &Forward| match (&f.answer, &f.reply) {
+                (Some((_, position)), AdminReply::Client(_)) => at >= *position,
+                (answer, _) => answer.is_some(),
+            };
+            let numbers = forwards.waiting.iter().filter(|(_, f)| is_ready(f));
+            let numbers: Vec<i64> = numbers.map(|(number, _)| *number).collect();
+            let take = |number: &i64| forwards.waiting.remove(number);
+            numbers.iter().filter_map(take).collect()
+        };
+        for forward in ready {
+            self.complete(forward, now);
+        }
+    }
+
+    fn complete(&self, forward: Forward, now: Now) {
+        // Without one it may have been done.
+        let unknown = (Err(ErrorCode::REQUEST_TIMED_OUT), Offset::ZERO);
+        let (mut answer, _) = forward.answer.unwrap_or(unknown);
+        if let Ok(AdminAnswer::Results(results)) = &mut answer {
+            let image = self.image.load();
+            let topics: Vec<Option<Arc<TopicImage>>> = match forward.about {
+                About::Nothing => Vec::new(),
+                About::Made(ids) => {
+                    let made = ids.iter().map(|id| image.topics.get(id).cloned());
+                    made.collect()
+                }
+                About::Were(topics) => topics,
+            };
+            for (result, topic) in results.iter_mut().zip(topics) {
+                if result.error == ErrorCode::NONE {
+                    result.topic = topic;
+                }
+            }
+        }
+        self.answer_admin(forward.reply, answer, now);
     }
 
     /// Patience has ended with some.
@@ -97,7 +175,7 @@ impl Node {
                 .collect()
         };
         for forward in expired {
-            self.answer_admin(forward.reply, Err(ErrorCode::REQUEST_TIMED_OUT), now);
+            self.complete(forward, now);
         }
     }
 }

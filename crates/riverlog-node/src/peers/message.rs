@@ -1,16 +1,15 @@
 //! Peer messages as bytes: `docs/protocol/peer.md`.
 
 use bytes::Bytes;
-use riverlog_core::metadata::{
-    AdminAnswer, AdminCommand, AdminResult, BrokerImage, IsrChange, NewTopic,
-};
+use riverlog_core::metadata::{AdminAnswer, AdminCommand, AdminResult};
 use riverlog_core::replica::FollowerAnswer;
 use riverlog_log::LogKey;
 use riverlog_wire::primitives::{DecodeError, Reader, Writer};
-use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, PartitionIndex};
+use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, PartitionIndex};
 
 use crate::replication::{PeerAsk, PeerPart};
 
+mod command;
 #[cfg(test)]
 mod tests;
 
@@ -25,14 +24,6 @@ mod kind {
     pub(super) const REPORT: u32 = 5;
 }
 
-mod command {
-    pub(super) const REGISTER: u32 = 1;
-    pub(super) const PRODUCER_IDS: u32 = 2;
-    pub(super) const CREATE_TOPICS: u32 = 3;
-    pub(super) const HEARTBEAT: u32 = 4;
-    pub(super) const ALTER_PARTITIONS: u32 = 5;
-}
-
 mod answer {
     pub(super) const FAILED: u32 = 0;
     pub(super) const RESULTS: u32 = 1;
@@ -40,6 +31,11 @@ mod answer {
     pub(super) const PRODUCER_IDS: u32 = 3;
     pub(super) const HEARTBEAT: u32 = 4;
 }
+
+/// The tag of an answer's position.
+const POSITION: u32 = 0;
+/// The tag of the log starts of what is asked, in its order.
+const STARTS: u32 = 0;
 
 mod outcome {
     pub(super) const FAILED: u8 = 0;
@@ -57,6 +53,8 @@ pub(crate) enum Message {
     Forwarded {
         number: i64,
         answer: Result<AdminAnswer, ErrorCode>,
+        /// How much of the metadata the controller has applied; what was changed is in that.
+        position: Offset,
     },
     /// A follower asks its leader for what is new, in all that it follows there.
     Ask {
@@ -89,16 +87,9 @@ pub(crate) enum MessageError {
 type Out<'a> = Writer<'a, Vec<u8>>;
 
 impl Message {
-    /// Whether nodes send a command to the controller themselves. Others are sent there by clients.
+    /// Whether a command can be sent to the controller. What it tells itself can't.
     pub(crate) fn can_forward(command: &AdminCommand) -> bool {
-        matches!(
-            command,
-            AdminCommand::Register { .. }
-                | AdminCommand::AllocateProducerIds { .. }
-                | AdminCommand::CreateTopics { .. }
-                | AdminCommand::Heartbeat { .. }
-                | AdminCommand::AlterPartitions { .. }
-        )
+        !matches!(command, AdminCommand::Fence { .. })
     }
 
     /// `None` for what can't be said: a command that isn't forwarded, or a string that is too long.
@@ -110,9 +101,9 @@ impl Message {
             Message::Forward { number, command } => {
                 w.unsigned_varint(kind::FORWARD);
                 w.i64(*number);
-                write_command(&mut w, command)?;
+                command::write(&mut w, command)?;
             }
-            Message::Forwarded { number, answer } => {
+            Message::Forwarded { number, answer, .. } => {
                 w.unsigned_varint(kind::FORWARDED);
                 w.i64(*number);
                 write_answer(&mut w, answer);
@@ -141,7 +132,22 @@ impl Message {
                 write_asks(&mut w, asks);
             }
         }
-        w.empty_tagged_fields();
+        match self {
+            Message::Forwarded { position, .. } => {
+                w.tagged_fields_len(1);
+                w.tagged_field(POSITION, |w| w.i64(position.0));
+            }
+            Message::Ask { asks, .. } | Message::Report { asks, .. } => {
+                w.tagged_fields_len(1);
+                w.tagged_field(STARTS, |w| {
+                    w.compact_array_len(asks.len());
+                    for ask in asks {
+                        w.i64(ask.log_start.0);
+                    }
+                });
+            }
+            _ => w.empty_tagged_fields(),
+        }
         w.finish().ok()?;
         Some(out.into())
     }
@@ -152,14 +158,15 @@ impl Message {
         if version != VERSION {
             return Err(MessageError::Version(version));
         }
-        let message = match r.unsigned_varint()? {
+        let mut message = match r.unsigned_varint()? {
             kind::FORWARD => Message::Forward {
                 number: r.i64()?,
-                command: read_command(&mut r)?,
+                command: command::read(&mut r)?,
             },
             kind::FORWARDED => Message::Forwarded {
                 number: r.i64()?,
                 answer: read_answer(&mut r)?,
+                position: Offset::ZERO,
             },
             kind::ASK => Message::Ask {
                 number: r.i64()?,
@@ -183,7 +190,20 @@ impl Message {
             },
             value => return Err(unknown("kind", value)),
         };
-        r.skip_tagged_fields()?;
+        r.tagged_fields(|tag, r| {
+            match (&mut message, tag) {
+                (Message::Forwarded { position, .. }, POSITION) => *position = Offset(r.i64()?),
+                (Message::Ask { asks, .. } | Message::Report { asks, .. }, STARTS) => {
+                    let len = r.compact_array_len(8)?;
+                    let starts = r.elements(len, Reader::i64)?;
+                    for (ask, start) in asks.iter_mut().zip(starts) {
+                        ask.log_start = Offset(start);
+                    }
+                }
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
         match r.remaining() {
             0 => Ok(message),
             left => Err(MessageError::TooLong(left)),
@@ -193,115 +213,6 @@ impl Message {
 
 fn unknown(what: &'static str, value: u32) -> MessageError {
     MessageError::Unknown { what, value }
-}
-
-fn write_command(w: &mut Out<'_>, command: &AdminCommand) -> Option<()> {
-    match command {
-        AdminCommand::Register { broker, cluster_id } => {
-            w.unsigned_varint(command::REGISTER);
-            write_broker(w, broker);
-            w.compact_string(cluster_id);
-        }
-        AdminCommand::AllocateProducerIds { count } => {
-            w.unsigned_varint(command::PRODUCER_IDS);
-            w.i64(*count);
-        }
-        AdminCommand::CreateTopics {
-            topics,
-            validate_only,
-        } => {
-            w.unsigned_varint(command::CREATE_TOPICS);
-            w.bool(*validate_only);
-            w.compact_array_len(topics.len());
-            for topic in topics {
-                write_topic(w, topic);
-            }
-        }
-        AdminCommand::Heartbeat {
-            broker,
-            epoch,
-            position,
-            stopping,
-        } => {
-            w.unsigned_varint(command::HEARTBEAT);
-            w.i32(broker.0);
-            w.i64(*epoch);
-            w.i64(position.0);
-            w.bool(*stopping);
-        }
-        AdminCommand::AlterPartitions {
-            broker,
-            epoch,
-            changes,
-        } => {
-            w.unsigned_varint(command::ALTER_PARTITIONS);
-            w.i32(broker.0);
-            w.i64(*epoch);
-            w.compact_array_len(changes.len());
-            for change in changes {
-                write_change(w, change);
-            }
-        }
-        _ => return None,
-    }
-    Some(())
-}
-
-fn read_command(r: &mut Reader<'_>) -> Result<AdminCommand, MessageError> {
-    Ok(match r.unsigned_varint()? {
-        command::REGISTER => AdminCommand::Register {
-            broker: read_broker(r)?,
-            cluster_id: r.compact_string()?.to_owned(),
-        },
-        command::PRODUCER_IDS => AdminCommand::AllocateProducerIds { count: r.i64()? },
-        command::CREATE_TOPICS => AdminCommand::CreateTopics {
-            validate_only: r.bool()?,
-            topics: {
-                let len = r.compact_array_len(30)?;
-                r.elements(len, read_topic)?
-            },
-        },
-        command::HEARTBEAT => AdminCommand::Heartbeat {
-            broker: BrokerId(r.i32()?),
-            epoch: r.i64()?,
-            position: Offset(r.i64()?),
-            stopping: r.bool()?,
-        },
-        command::ALTER_PARTITIONS => AdminCommand::AlterPartitions {
-            broker: BrokerId(r.i32()?),
-            epoch: r.i64()?,
-            changes: {
-                let len = r.compact_array_len(29)?;
-                r.elements(len, read_change)?
-            },
-        },
-        value => return Err(unknown("command", value)),
-    })
-}
-
-fn write_change(w: &mut Out<'_>, change: &IsrChange) {
-    w.uuid(change.topic);
-    w.i32(change.index);
-    w.i32(change.leader_epoch.0);
-    w.i32(change.partition_epoch);
-    w.compact_array_len(change.isr.len());
-    for (broker, epoch) in &change.isr {
-        w.i32(broker.0);
-        w.i64(*epoch);
-    }
-}
-
-fn read_change(r: &mut Reader<'_>) -> Result<IsrChange, DecodeError> {
-    Ok(IsrChange {
-        topic: r.uuid()?,
-        index: r.i32()?,
-        leader_epoch: LeaderEpoch(r.i32()?),
-        partition_epoch: r.i32()?,
-        isr: {
-            let len = r.compact_array_len(12)?;
-            r.elements(len, |r| Ok((BrokerId(r.i32()?), r.i64()?)))?
-        },
-    })
 }
 
 fn write_key(w: &mut Out<'_>, key: LogKey) {
@@ -338,6 +249,7 @@ fn read_asks(r: &mut Reader<'_>) -> Result<Vec<PeerAsk>, DecodeError> {
             last_epoch: LeaderEpoch(r.i32()?),
             written: Offset(r.i64()?),
             synced: Offset(r.i64()?),
+            log_start: Offset(-1),
         })
     })
 }
@@ -399,93 +311,6 @@ fn read_part(r: &mut Reader<'_>) -> Result<PeerPart, MessageError> {
         answer,
         records,
     })
-}
-
-fn write_broker(w: &mut Out<'_>, broker: &BrokerImage) {
-    w.i32(broker.id.0);
-    w.raw(&broker.incarnation.to_be_bytes());
-    w.raw(&broker.disk.to_be_bytes());
-    w.compact_nullable_string(broker.rack.as_deref());
-    w.compact_array_len(broker.listeners.len());
-    for (name, host, port) in &broker.listeners {
-        w.compact_string(name);
-        w.compact_string(host);
-        w.u16(*port);
-    }
-}
-
-fn read_broker(r: &mut Reader<'_>) -> Result<BrokerImage, DecodeError> {
-    let id = BrokerId(r.i32()?);
-    let incarnation = u128::from_be_bytes(r.uuid()?.0);
-    let disk = u128::from_be_bytes(r.uuid()?.0);
-    let rack = r.compact_nullable_string()?.map(str::to_owned);
-    let len = r.compact_array_len(4)?;
-    let listeners = r.elements(len, |r| {
-        let name = r.compact_string()?.to_owned();
-        Ok((name, r.compact_string()?.to_owned(), r.u16()?))
-    })?;
-    Ok(BrokerImage {
-        id,
-        epoch: 0,
-        listeners,
-        rack,
-        // Whoever comes from elsewhere is let in by a heartbeat.
-        fenced: true,
-        stopping: false,
-        incarnation,
-        disk,
-    })
-}
-
-fn write_topic(w: &mut Out<'_>, topic: &NewTopic) {
-    w.uuid(topic.id);
-    w.compact_string(&topic.name);
-    w.i32(topic.partitions);
-    w.i16(topic.replication_factor);
-    w.bool(topic.internal);
-    w.compact_array_len(topic.assignments.len());
-    for (partition, replicas) in &topic.assignments {
-        w.i32(*partition);
-        write_brokers(w, replicas);
-    }
-    w.compact_array_len(topic.configs.len());
-    for (key, value) in &topic.configs {
-        w.compact_string(key);
-        w.compact_nullable_string(value.as_deref());
-    }
-}
-
-fn read_topic(r: &mut Reader<'_>) -> Result<NewTopic, DecodeError> {
-    Ok(NewTopic {
-        id: r.uuid()?,
-        name: r.compact_string()?.to_owned(),
-        partitions: r.i32()?,
-        replication_factor: r.i16()?,
-        internal: r.bool()?,
-        assignments: {
-            let len = r.compact_array_len(5)?;
-            r.elements(len, |r| Ok((r.i32()?, read_brokers(r)?)))?
-        },
-        configs: {
-            let len = r.compact_array_len(2)?;
-            r.elements(len, |r| {
-                let key = r.compact_string()?.to_owned();
-                Ok((key, r.compact_nullable_string()?.map(str::to_owned)))
-            })?
-        },
-    })
-}
-
-fn write_brokers(w: &mut Out<'_>, brokers: &[BrokerId]) {
-    w.compact_array_len(brokers.len());
-    for broker in brokers {
-        w.i32(broker.0);
-    }
-}
-
-fn read_brokers(r: &mut Reader<'_>) -> Result<Vec<BrokerId>, DecodeError> {
-    let len = r.compact_array_len(4)?;
-    r.elements(len, |r| Ok(BrokerId(r.i32()?)))
 }
 
 fn write_answer(w: &mut Out<'_>, answer: &Result<AdminAnswer, ErrorCode>) {

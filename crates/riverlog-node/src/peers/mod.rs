@@ -9,12 +9,14 @@ mod message;
 pub(crate) use message::Message;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use riverlog_core::Now;
-use riverlog_wire::BrokerId;
+use riverlog_core::metadata::{AdminAnswer, TopicImage};
+use riverlog_wire::{BrokerId, ErrorCode, Offset, TopicId};
 
 use crate::controller::AdminReply;
 use crate::node::Node;
@@ -48,6 +50,18 @@ struct Forwards {
 struct Forward {
     reply: AdminReply,
     deadline: Duration,
+    about: About,
+    /// The answer, which waits until this node has applied as much as the controller had.
+    answer: Option<(Result<AdminAnswer, ErrorCode>, Offset)>,
+}
+
+/// Topics that an answer is about: they aren't said, since each node has them.
+enum About {
+    Nothing,
+    /// Once they are made.
+    Made(Vec<TopicId>),
+    /// As they were.
+    Were(Vec<Option<Arc<TopicImage>>>),
 }
 
 impl Node {
@@ -68,9 +82,11 @@ impl Node {
             Ok(Message::Forward { number, command }) => {
                 self.forwarded_here(from, number, command, now);
             }
-            Ok(Message::Forwarded { number, answer }) => {
-                self.forward_answered(number, answer, now);
-            }
+            Ok(Message::Forwarded {
+                number,
+                answer,
+                position,
+            }) => self.forward_answered(number, answer, position, now),
             Ok(Message::Ask {
                 number,
                 broker_epoch,

@@ -320,6 +320,7 @@ impl State {
             last_epoch: ask.last_epoch,
             written: at.written,
             synced: at.synced,
+            log_start: log.log_start_offset(),
         };
         Some((said, ask))
     }

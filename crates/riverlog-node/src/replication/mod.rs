@@ -6,6 +6,7 @@
 //! | `follow` | a follower's conversation with each leader: ask, append, cut, report |
 //! | `serve` | a leader's answers, and asks that wait for something new |
 //! | `isr` | in-sync sets that are asked of the controller |
+//! | `trim` | deletions of records that wait until those in sync have followed |
 //!
 //! One conversation for each pair of nodes carries all their partitions, one ask at a time. The locks here are taken before a partition's,
 //! never with one held.
@@ -14,6 +15,7 @@ mod follow;
 mod isr;
 mod role;
 mod serve;
+mod trim;
 
 use parking_lot::Mutex;
 use riverlog_log::LogKey;
@@ -30,6 +32,7 @@ pub(crate) struct Replication {
     following: Mutex<follow::Streams>,
     serving: Mutex<serve::Waiting>,
     isr: Mutex<isr::Changes>,
+    trims: Mutex<Vec<trim::Trim>>,
 }
 
 /// What a follower says of one of its copies, and asks for.
@@ -46,6 +49,8 @@ pub(crate) struct PeerAsk {
     pub(crate) written: Offset,
     /// Everything before it survives the follower's power cut.
     pub(crate) synced: Offset,
+    /// The copy's log start; −1: it wasn't said.
+    pub(crate) log_start: Offset,
 }
 
 /// What a leader answers for one partition.

@@ -15,7 +15,7 @@ use super::{PeerAsk, PeerPart};
 use crate::errors::read_code;
 use crate::jobs::Work;
 use crate::node::Node;
-use crate::partition::{Owed, Partition, State, epoch_end};
+use crate::partition::{Owed, Partition, Standing, State, epoch_end};
 use crate::peers::Message;
 use crate::timers::Timer;
 
@@ -333,6 +333,9 @@ impl State {
             .map_err(|error| error.error_code())?;
         if moved.is_some() {
             self.watermark_moved(owed);
+        }
+        if let Standing::Leads(leading) = &mut self.standing {
+            leading.starts.insert(from, ask.log_start);
         }
         self.answer_under_min_isr(owed);
         owed.isr |= self.leader.isr_len() < self.replicas && !self.leader.caught_up().is_empty();

@@ -58,7 +58,9 @@ fn bodies() -> Vec<Body> {
         Body::Appended(AppendResponse::Conflict),
         Body::Appended(AppendResponse::HigherVote(vote(9, disk, true))),
         Body::Took(vote(4, disk, true)),
-        Body::Joined(Verdict::NotLeader),
+        Body::Joined(Verdict::NotLeader(Some("n2:9092".to_owned()))),
+        Body::Joined(Verdict::NotLeader(None)),
+        Body::Joined(Verdict::NumberTaken),
     ]
 }
 

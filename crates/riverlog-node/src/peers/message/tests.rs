@@ -1,7 +1,8 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use riverlog_core::metadata::{
-    AdminAnswer, AdminCommand, AdminResult, BrokerImage, IsrChange, NewTopic,
+    AdminAnswer, AdminCommand, AdminResult, BrokerImage, ConfigChange, ConfigResource, IsrChange,
+    NewTopic, TopicRef,
 };
 use riverlog_core::replica::FollowerAnswer;
 use riverlog_log::LogKey;
@@ -39,6 +40,7 @@ fn ask() -> PeerAsk {
         last_epoch: LeaderEpoch(-1),
         written: Offset(99),
         synced: Offset(98),
+        log_start: Offset(7),
     }
 }
 
@@ -52,7 +54,11 @@ fn part(answer: Result<FollowerAnswer, ErrorCode>) -> PeerPart {
 
 fn all() -> Vec<Message> {
     let forward = |command| Message::Forward { number: 7, command };
-    let answer = |answer| Message::Forwarded { number: 7, answer };
+    let answer = |answer| Message::Forwarded {
+        number: 7,
+        answer,
+        position: Offset(12),
+    };
     let topic = NewTopic {
         name: "t".to_owned(),
         partitions: 2,
@@ -91,6 +97,59 @@ fn all() -> Vec<Message> {
                 partition_epoch: 3,
                 isr: vec![(BrokerId(2), 5), (BrokerId(3), 8)],
             }],
+        }),
+        forward(AdminCommand::CreateTopics {
+            topics: vec![NewTopic {
+                name: "u".to_owned(),
+                ..NewTopic::default()
+            }],
+            validate_only: false,
+        }),
+        forward(AdminCommand::DeleteTopics {
+            topics: vec![
+                TopicRef::Name("t".to_owned()),
+                TopicRef::Id(TopicId(*b"0123456789abcdef")),
+            ],
+        }),
+        forward(AdminCommand::CreatePartitions {
+            topics: vec![
+                ("t".to_owned(), 5, None),
+                (
+                    "u".to_owned(),
+                    6,
+                    Some(vec![vec![BrokerId(1), BrokerId(2)]]),
+                ),
+            ],
+            validate_only: false,
+        }),
+        forward(AdminCommand::AlterConfigs {
+            resources: vec![
+                (
+                    ConfigResource::Topic("t".to_owned()),
+                    vec![
+                        ConfigChange::Set("a".to_owned(), Some("1".to_owned())),
+                        ConfigChange::Delete("b".to_owned()),
+                        ConfigChange::Append("c".to_owned(), Some("x".to_owned())),
+                        ConfigChange::Subtract("d".to_owned(), None),
+                    ],
+                ),
+                (ConfigResource::Broker(String::new()), Vec::new()),
+                (ConfigResource::Group("g".to_owned()), Vec::new()),
+                (ConfigResource::Other(8, "l".to_owned()), Vec::new()),
+            ],
+            replace: true,
+            validate_only: false,
+        }),
+        forward(AdminCommand::UpdateFeatures {
+            features: vec![("f".to_owned(), 3)],
+            validate_only: true,
+        }),
+        forward(AdminCommand::Unregister {
+            broker: BrokerId(3),
+        }),
+        forward(AdminCommand::ElectLeaders {
+            partitions: vec![("t".to_owned(), 2)],
+            unclean: true,
         }),
         Message::Ask {
             number: 1,
@@ -167,7 +226,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_without_harm(
-        which in 0..20_usize,
+        which in 0..27_usize,
         flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..6),
         noise in proptest::collection::vec(any::<u8>(), 0..60),
     ) {
