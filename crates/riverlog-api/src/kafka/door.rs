@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use riverlog_core::metadata::BrokerImage;
 use riverlog_node::Node;
-use riverlog_wire::BrokerId;
+use riverlog_wire::{BrokerId, ErrorCode};
 
 use super::fetch_sessions::FetchSessions;
 use super::metadata_cache::MetadataCache;
@@ -30,6 +30,46 @@ pub struct KafkaSettings {
     pub max_fetch_bytes: usize,
     /// `max.request.partition.size.limit`: partitions in one answer to DescribeTopicPartitions.
     pub max_described_partitions: usize,
+    /// Who agrees on metadata; `None`: the node alone.
+    pub voters: Option<Voters>,
+}
+
+/// The quorum that agrees on a cluster's metadata, as the door asks it.
+#[derive(Clone)]
+pub struct Voters {
+    /// Who agrees at this moment.
+    pub now: Arc<dyn Fn() -> Electorate + Send + Sync>,
+    /// Makes a change; answers once it is agreed on, or why it isn't.
+    pub change: Arc<dyn Fn(VoterChange, ChangeAnswer) + Send + Sync>,
+}
+
+/// Gets what became of a [`VoterChange`]: Kafka's code, and words.
+pub type ChangeAnswer = Box<dyn FnOnce(Result<(), (ErrorCode, String)>) + Send>;
+
+/// A change of who votes: a node, and its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VoterChange {
+    /// An observer votes.
+    Add(BrokerId, u64),
+    /// A member is none any more.
+    Remove(BrokerId, u64),
+}
+
+impl std::fmt::Debug for Voters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Voters(…)")
+    }
+}
+
+/// Who agrees on a cluster's metadata.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Electorate {
+    /// The term.
+    pub term: u64,
+    /// The node that leads, as far as this one knows.
+    pub leader: Option<BrokerId>,
+    /// Node, disk, and whether it votes, of each member.
+    pub members: Vec<(BrokerId, u64, bool)>,
 }
 
 impl Default for KafkaSettings {
@@ -43,6 +83,7 @@ impl Default for KafkaSettings {
             fetch_sessions: 1_000,
             max_fetch_bytes: 57_671_680,
             max_described_partitions: 2_000,
+            voters: None,
         }
     }
 }

@@ -18,8 +18,8 @@ struct Bodies {
     by_kind: BTreeMap<Kind, Bytes>,
 }
 
-/// Version, and whether the operations on topics and on the cluster are told.
-type Kind = (i16, bool, bool);
+/// Version, whether the operations on topics and on the cluster are told, and the controller, which may be another one with the same image.
+type Kind = (i16, (bool, bool), i32);
 
 impl MetadataCache {
     /// The body for an image, of a kind; `encode` makes it when it isn't there. Others wait meanwhile, rather than to make it too.
@@ -59,7 +59,9 @@ mod tests {
             *made += 1;
             Ok::<_, ()>(Bytes::from(made.to_string()))
         };
-        cache.body(image, (version, false, false), encode).unwrap()
+        cache
+            .body(image, (version, (false, false), 1), encode)
+            .unwrap()
     }
 
     #[test]
@@ -73,6 +75,9 @@ mod tests {
         let after = Arc::new(MetadataImage::default());
         assert_ne!(ask(&cache, &after, 9, &mut made), first);
         assert_eq!(made, 3);
+        let under_another =
+            cache.body(&after, (9, (false, false), 2), || Ok::<_, ()>(Bytes::new()));
+        assert_eq!(under_another, Ok(Bytes::new()));
     }
 
     #[test]
@@ -80,11 +85,11 @@ mod tests {
         let cache = MetadataCache::default();
         let image = Arc::new(MetadataImage::default());
         assert_eq!(
-            cache.body(&image, (1, false, false), || Err("no")),
+            cache.body(&image, (1, (false, false), 1), || Err("no")),
             Err("no")
         );
         assert_eq!(
-            cache.body(&image, (1, false, false), || Ok::<_, ()>(Bytes::new())),
+            cache.body(&image, (1, (false, false), 1), || Ok::<_, ()>(Bytes::new())),
             Ok(Bytes::new())
         );
     }

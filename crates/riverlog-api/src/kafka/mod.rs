@@ -11,6 +11,6 @@ mod metadata_cache;
 mod responder;
 mod session;
 
-pub use door::{KafkaDoor, KafkaSettings};
+pub use door::{ChangeAnswer, Electorate, KafkaDoor, KafkaSettings, VoterChange, Voters};
 pub use responder::{Close, Part, Responses};
 pub use session::{Peer, Session};

@@ -37,6 +37,9 @@ pub(crate) struct Dev {
     /// Where to listen for HTTP, or none; another port when this one is taken
     #[arg(long, default_value = "127.0.0.1:8082", value_name = "HOST:PORT")]
     http: String,
+    /// Run a cluster of so many nodes, each a process of its own
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=9))]
+    nodes: u16,
 }
 
 impl Dev {
@@ -63,6 +66,11 @@ impl Dev {
             (None, Some(folder)) => folder.path().to_owned(),
             (None, None) => PathBuf::from("./riverlog-data"),
         };
+        if self.nodes > 1 {
+            let ended = super::dev_cluster::run(self.nodes, &self.listen, &data, context.verbose);
+            drop(temporary);
+            return ended;
+        }
         let flags = vec![(
             "listeners".to_owned(),
             format!("PLAINTEXT://{}", free(&self.listen)?),
@@ -84,6 +92,9 @@ impl Dev {
             http,
             insecure: false,
             kafka_lines: false,
+            with_parent: false,
+            seeds: Vec::new(),
+            cluster_key: None,
         };
         let kept = self.dir.is_some();
         let ended = run(&plan, move |served| {

@@ -5,6 +5,7 @@ mod cluster;
 mod config;
 mod consume;
 mod dev;
+mod dev_cluster;
 mod doctor;
 mod explain;
 mod format;
@@ -106,7 +107,7 @@ enum Command {
     /// Show, explain, set and check configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// Look at the cluster
+    /// Look at the cluster, and change who votes and leads
     #[command(subcommand)]
     Cluster(cluster::Cluster),
     /// Watch topics, groups and brokers: what flows, and who is behind

@@ -34,6 +34,20 @@ pub(crate) struct Serve {
     /// One key of the configuration; may be repeated
     #[arg(short, long, value_parser = values::pair, value_name = "KEY=VALUE")]
     set: Vec<(String, String)>,
+    /// Number of this node among others, and key node.id; 1 unless given
+    #[arg(long, env = "RIVERLOG_NODE_ID", value_name = "N")]
+    node_id: Option<i32>,
+    /// Nodes that form a cluster, this one among them: HOST:PORT, comma-separated, where their clients come to
+    #[arg(
+        long,
+        env = "RIVERLOG_SEEDS",
+        value_delimiter = ',',
+        value_name = "HOST:PORT"
+    )]
+    seeds: Vec<String>,
+    /// File that only the nodes of the cluster have; they prove it to each other. Nothing is encrypted by it
+    #[arg(long, env = "RIVERLOG_CLUSTER_KEY", value_name = "FILE")]
+    cluster_key: Option<PathBuf>,
     /// Serve other machines though nobody is asked who they are
     #[arg(long, env = "RIVERLOG_INSECURE", value_parser = clap::builder::FalseyValueParser::new(), num_args = 0, default_missing_value = "true")]
     insecure: bool,
@@ -54,6 +68,9 @@ pub(crate) struct Serve {
         value_name = "LEVEL"
     )]
     log_level: String,
+    /// End when standard input does: whoever holds it is gone then
+    #[arg(long, hide = true)]
+    with_parent: bool,
     /// Also say the lines that tools wait for in Kafka's log
     #[arg(long, env = "RIVERLOG_LOG_COMPAT", value_parser = ["kafka", "none"], default_value = "none", hide = true)]
     log_compat: String,
@@ -73,6 +90,9 @@ impl Serve {
             .collect();
         if !self.listen.is_empty() {
             flags.push(("listeners".to_owned(), listeners(&self.listen)?, "--listen"));
+        }
+        if let Some(id) = self.node_id {
+            flags.push(("node.id".to_owned(), id.to_string(), "--node-id"));
         }
         if let Some(data) = &self.data {
             flags.push(("log.dirs".to_owned(), data.display().to_string(), "--data"));
@@ -105,12 +125,19 @@ impl Serve {
             "none" | "off" | "" => None,
             at => Some(at.to_owned()),
         };
+        let seeds = match self.seeds.is_empty() {
+            true => config.seeds(),
+            false => self.seeds.clone(),
+        };
         Ok(Plan {
+            seeds,
+            cluster_key: self.cluster_key.clone(),
             config,
             data,
             http,
             insecure: self.insecure,
             kafka_lines: self.log_compat == "kafka",
+            with_parent: self.with_parent,
         })
     }
 }

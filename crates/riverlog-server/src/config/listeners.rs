@@ -20,6 +20,8 @@ pub(crate) struct Listener {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listeners {
     pub(crate) all: Vec<Listener>,
+    /// Those that other nodes of a cluster come to; a node alone opens none of them.
+    pub(crate) controllers: Vec<Listener>,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -47,12 +49,7 @@ impl Listeners {
             let Some((name, host, port)) = parse(item, "listeners", &mut mistakes) else {
                 continue;
             };
-            if controllers.contains(&name.as_str()) {
-                out.warnings.push(format!(
-                    "listener {name} isn't opened: a single node needs no listener for controllers"
-                ));
-                continue;
-            }
+            let for_nodes = controllers.contains(&name.as_str());
             let protocol = protocols.get(&name).map_or(name.as_str(), String::as_str);
             if protocol != "PLAINTEXT" {
                 mistakes.push(match protocol {
@@ -65,18 +62,32 @@ impl Listeners {
                 });
                 continue;
             }
-            if out.all.iter().any(|l| l.name == name) {
+            if out
+                .all
+                .iter()
+                .chain(&out.controllers)
+                .any(|l| l.name == name)
+            {
                 mistakes.push(format!(
                     "listeners names {name} twice; give each listener a name of its own"
                 ));
                 continue;
             }
-            out.all.push(Listener {
+            let listener = Listener {
                 name,
                 host,
                 port,
                 advertised: None,
-            });
+            };
+            if for_nodes {
+                out.warnings.push(format!(
+                    "listener {} is for other nodes: a node alone doesn't open it",
+                    listener.name
+                ));
+                out.controllers.push(listener);
+            } else {
+                out.all.push(listener);
+            }
         }
         for item in items(values.text("advertised.listeners").unwrap_or_default()) {
             let Some((name, host, port)) = parse(item, "advertised.listeners", &mut mistakes)

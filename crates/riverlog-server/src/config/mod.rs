@@ -85,12 +85,33 @@ impl Config {
     pub(crate) fn broker(&self) -> BrokerValues<'_> {
         BrokerValues(&self.values)
     }
+
+    /// Addresses of the nodes of a cluster, by Kafka's keys; empty for a node alone.
+    pub(crate) fn seeds(&self) -> Vec<String> {
+        let list = |key: &str| {
+            let text = self.broker().text(key).unwrap_or_default();
+            let items = text.split(',').map(str::trim).filter(|i| !i.is_empty());
+            items.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let bootstrap = list("controller.quorum.bootstrap.servers");
+        if !bootstrap.is_empty() {
+            return bootstrap;
+        }
+        // ID@HOST:PORT; one that names this node only is a node alone.
+        let voters = list("controller.quorum.voters");
+        let address = |voter: &String| Some(voter.split_once('@')?.1.to_owned());
+        match voters.len() {
+            0 | 1 => Vec::new(),
+            _ => voters.iter().filter_map(address).collect(),
+        }
+    }
 }
 
 /// Variables with our prefix that aren't keys.
 const OWN_VARIABLES: &[&str] = &[
     "RIVERLOG_BROKERS",
     "RIVERLOG_CACHE",
+    "RIVERLOG_CLUSTER_KEY",
     "RIVERLOG_CONFIG",
     "RIVERLOG_DATA",
     "RIVERLOG_HTTP",
@@ -99,6 +120,8 @@ const OWN_VARIABLES: &[&str] = &[
     "RIVERLOG_LOG_COMPAT",
     "RIVERLOG_LOG_FORMAT",
     "RIVERLOG_LOG_LEVEL",
+    "RIVERLOG_NODE_ID",
+    "RIVERLOG_SEEDS",
 ];
 
 /// Reads, lays over and checks.
@@ -282,8 +305,6 @@ impl Loading {
                 .to_owned()
         };
         let entries = |list: &str| list.split(',').filter(|v| !v.trim().is_empty()).count();
-        let several = entries(&text("controller.quorum.voters")) > 1;
-        let bootstrap = text("controller.quorum.bootstrap.servers");
         let roles = text("process.roles");
         let lone_role = matches!(roles.as_str(), "broker" | "controller");
         let (node, broker) = (
@@ -293,13 +314,10 @@ impl Loading {
         let differ = matches!((node, broker), (Some(a), Some(b)) if a != b && b != "-1");
         let many_dirs = entries(&text("log.dirs")).max(entries(&text("log.dir"))) > 1;
         let authorizer = !text("authorizer.class.name").is_empty();
-        if several {
-            let from = source(self, "controller.quorum.voters");
-            self.mistake(from, "controller.quorum.voters names several nodes, and this release serves one node; give one, or take the key out");
-        }
-        if lone_role && (several || !bootstrap.is_empty()) {
+        let in_cluster = !self.config.seeds().is_empty();
+        if lone_role && in_cluster {
             let from = source(self, "process.roles");
-            self.mistake(from, format!("process.roles = {roles}: this release serves one node that is both; give broker,controller or take the key out"));
+            self.mistake(from, format!("process.roles = {roles}: a node of a cluster is both; give broker,controller or take the key out"));
         }
         if differ {
             let from = source(self, "broker.id");

@@ -101,10 +101,15 @@ fn values_may_come_from_variables_and_files() {
 }
 
 #[test]
-fn one_node_only_for_now() {
-    assert!(
-        mistakes(&[], &[("controller.quorum.voters", "1@a:1,2@b:1")])[0].contains("several nodes")
-    );
+fn the_nodes_of_a_cluster_are_named_by_kafkas_keys() {
+    let seeds = |pairs: &[(&str, &str)]| load(&inputs(&[], pairs)).unwrap().seeds();
+    let voters = ("controller.quorum.voters", "1@a:1,2@b:1");
+    assert_eq!(seeds(&[voters]), ["a:1", "b:1"]);
+    let bootstrap = ("controller.quorum.bootstrap.servers", "c:1, d:2");
+    assert_eq!(seeds(&[voters, bootstrap]), ["c:1", "d:2"]);
+    assert!(seeds(&[("controller.quorum.voters", "1@a:1")]).is_empty());
+    let lone = mistakes(&[], &[voters, ("process.roles", "broker")]);
+    assert!(lone[0].contains("a node of a cluster is both"), "{lone:?}");
     assert!(
         mistakes(
             &[],

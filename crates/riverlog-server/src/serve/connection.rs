@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::cluster::{self, Cluster};
 use super::limits::{Limits, Receiving};
 use super::stream::{ReadHalf, Stream, WriteHalf};
 
@@ -47,6 +48,9 @@ pub(crate) enum Ended {
     /// What came isn't Kafka's protocol.
     #[error("{0}")]
     Foreign(String, Option<Speaks>),
+    /// Another node, with the first bytes that it sent.
+    #[error("another node")]
+    Node(BytesMut),
     /// The network.
     #[error(transparent)]
     Network(#[from] io::Error),
@@ -64,6 +68,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Box<dyn Fn() -> Now + Send + Sync>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) idle: Duration,
+    /// Whom other nodes speak to that connect here; `None` for a node alone.
+    pub(crate) cluster: Option<Arc<Cluster>>,
     /// Said to a client that speaks HTTP here.
     pub(crate) http_address: Option<String>,
     /// Turns true when the server stops.
@@ -76,6 +82,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: impl Stream, peer: Peer) 
     // Two signals: responses are ready (for the writer), and there is room again (for the reader).
     let (ready, room) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let wake = Arc::clone(&ready);
+    let from = peer.address;
     let session = Session::new(Arc::clone(&shared.door), peer, move || wake.notify_one());
     let responses = session.responses();
     let (muted, answered) = (Muted::default(), Answered::new());
@@ -97,6 +104,20 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: impl Stream, peer: Peer) 
         );
         // A courtesy: whether it arrives changes nothing.
         let _ = write.write_all(answer.as_bytes()).await;
+    }
+    if let Ended::Node(received) = ended {
+        let mut stop = shared.stop.clone();
+        let talk = async {
+            match &shared.cluster {
+                Some(cluster) => cluster.serve(read, write, received, from).await,
+                None => cluster::turn_away(read, write, received).await,
+            }
+        };
+        tokio::select! {
+            () = talk => {}
+            () = stopped(&mut stop) => {}
+        }
+        return Ended::ByClient;
     }
     ended
 }
@@ -170,6 +191,9 @@ async fn read_frames(
                     }
                 }
                 Ok(None) => break,
+                Err(_) if largest == 0 && cluster::is_node(&received) => {
+                    return Ended::Node(received);
+                }
                 Err(error) => {
                     let first = received.first_chunk().copied().unwrap_or_default();
                     return Ended::Foreign(error.to_string(), Speaks::guess(first));

@@ -87,6 +87,12 @@ fn reasons(health: &Health) -> Vec<String> {
             _ => {}
         }
     }
+    if !health.driver.node.is_let_in() {
+        reasons.push(
+            "the cluster hasn't let the node in: it has just started, or was silent for too long"
+                .to_owned(),
+        );
+    }
     let image = health.driver.node.image();
     for (topic, partition, why) in health.driver.node.broken_partitions() {
         let name = match image.topics.get(&topic) {

@@ -125,7 +125,7 @@ async fn serve(
         return;
     }
     match connection::serve(shared, stream, Peer { address }).await {
-        Ended::ByClient | Ended::Stopping | Ended::Network(_) => {}
+        Ended::ByClient | Ended::Stopping | Ended::Node(_) | Ended::Network(_) => {}
         Ended::Idle => tracing::debug!(peer = %address, "an idle connection is closed"),
         Ended::Refused(close) => {
             if let Some(before) = repeats.say("refused", Instant::now()) {

@@ -20,6 +20,8 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+const OPENRAFT: &str = "openraft";
+
 /// Sets up the log on standard error. A second call changes nothing.
 pub(crate) fn start(format: LogFormat, level: &str) -> Result<(), Failure> {
     let unusable = |why: String| {
@@ -34,6 +36,12 @@ pub(crate) fn start(format: LogFormat, level: &str) -> Result<(), Failure> {
     if let Some(item) = level.split(',').map(str::trim).find(|item| !is_level(item)) {
         return Err(unusable(format!("{item:?} isn't a level")));
     }
+    // What the quorum's library says of its doings is for its developers; a level of its own shows it.
+    let level = match level.contains(OPENRAFT) || level.contains("debug") || level.contains("trace")
+    {
+        true => level.to_owned(),
+        false => format!("{level},{OPENRAFT}=error"),
+    };
     let filter = EnvFilter::try_new(level).map_err(|error| unusable(error.to_string()))?;
     let json = match format {
         LogFormat::Auto => !std::io::stderr().is_terminal(),

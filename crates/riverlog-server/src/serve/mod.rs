@@ -1,5 +1,6 @@
 //! `riverlog serve`: sockets, threads and signals around a node.
 
+mod cluster;
 mod connection;
 mod console;
 mod descriptors;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use riverlog_api::kafka::{KafkaDoor, KafkaSettings};
+use riverlog_api::kafka::{KafkaDoor, KafkaSettings, Voters};
 use riverlog_host::{DriveError, Driver};
 use riverlog_http::HttpDoor;
 use riverlog_log::disk::SystemDisk;
@@ -38,6 +39,7 @@ use crate::client::{address, place};
 use crate::config::{Config, Listeners};
 use crate::failure::{Exit, Failure};
 
+use cluster::{Cluster, Running, Together};
 use connection::Shared;
 use descriptors::Descriptors;
 use http::Health;
@@ -53,6 +55,8 @@ const JOB_THREADS: usize = 2;
 const SMALLEST_WAL: u64 = 1 << 20;
 /// How long connections may take at a stop.
 const STOP: Duration = Duration::from_secs(2);
+/// How long a node of a cluster may take to give its leaderships away. Without a controller there is nobody to give them to.
+const HAND_OVER: Duration = Duration::from_secs(3);
 
 /// What to serve.
 #[derive(Clone, Debug)]
@@ -66,6 +70,12 @@ pub(crate) struct Plan {
     pub(crate) insecure: bool,
     /// Say the lines that tools wait for in Kafka's log.
     pub(crate) kafka_lines: bool,
+    /// End when standard input does.
+    pub(crate) with_parent: bool,
+    /// Addresses of the nodes that form a cluster; empty: those that the data folder knows, or none.
+    pub(crate) seeds: Vec<String>,
+    /// What only the nodes of the cluster know.
+    pub(crate) cluster_key: Option<PathBuf>,
 }
 
 /// What is known once it serves.
@@ -78,6 +88,8 @@ pub(crate) struct Served {
 
 struct Bound {
     name: String,
+    /// For other nodes: clients aren't told of it.
+    for_nodes: bool,
     socket: std::net::TcpListener,
     advertised: (String, u16),
     bound: SocketAddr,
@@ -107,7 +119,8 @@ pub(crate) fn run(
     let backlog = i32::try_from(values.number("socket.listen.backlog.size").unwrap_or(50))
         .unwrap_or(50)
         .max(1024);
-    let bound = bind_all(&listeners, plan, backlog)?;
+    let together = together(plan)?;
+    let bound = bind_all(&listeners, plan, backlog, together.is_some())?;
     let http = match &plan.http {
         None => None,
         Some(at) => {
@@ -119,7 +132,7 @@ pub(crate) fn run(
             Some((socket, bound))
         }
     };
-    let driver = open(plan, &bound, descriptors)?;
+    let (driver, running) = open(plan, together, &bound, descriptors)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(SOCKET_THREADS)
         .thread_name("riverlog-net")
@@ -137,13 +150,16 @@ pub(crate) fn run(
     let ended = runtime.block_on(serve(
         plan,
         descriptors,
-        Arc::clone(&driver),
+        (Arc::clone(&driver), running.as_ref().map(Running::cluster)),
         Sockets { kafka: bound, http },
         start,
         served,
         when_ready,
     ));
     runtime.shutdown_timeout(Duration::from_millis(200));
+    if let Some(running) = running {
+        running.stop();
+    }
     ended?;
     driver
         .close()
@@ -152,16 +168,43 @@ pub(crate) fn run(
     Ok(())
 }
 
-fn bind_all(listeners: &Listeners, plan: &Plan, backlog: i32) -> Result<Vec<Bound>, Failure> {
+/// `None`: this node is alone, and nothing of a cluster runs.
+fn together(plan: &Plan) -> Result<Option<Together>, Failure> {
+    let member = plan.data.join("quorum/journal").exists();
+    if plan.seeds.is_empty() && !member {
+        return match &plan.cluster_key {
+            None => Ok(None),
+            Some(_) => Err(Failure::usage("a cluster key without a cluster")
+                .why("--cluster-key is for nodes that were told of others")
+                .hint("name the nodes with --seeds HOST:PORT,HOST:PORT,HOST:PORT")),
+        };
+    }
+    Together::new(plan.seeds.clone(), plan.cluster_key.as_deref()).map(Some)
+}
+
+fn bind_all(
+    listeners: &Listeners,
+    plan: &Plan,
+    backlog: i32,
+    in_cluster: bool,
+) -> Result<Vec<Bound>, Failure> {
     let mut out = Vec::new();
-    for one in &listeners.all {
+    let for_nodes = listeners.controllers.iter().filter(|_| in_cluster);
+    let all = listeners.all.iter().map(|one| (one, false));
+    for (one, for_nodes) in all.chain(for_nodes.map(|one| (one, true))) {
         let (socket, bound) = listener::bind(&one.host, one.port, backlog, "--listen")?;
-        refuse_open(
-            bound.ip(),
-            &place(&one.host, one.port),
-            "--listen",
-            plan.insecure,
+        let at = place(&one.host, one.port);
+        refuse_open(bound.ip(), &at, "--listen", plan.insecure).map_err(
+            |refused| match in_cluster && plan.cluster_key.is_none() {
+                true => refused.hint(NO_KEY),
+                false => refused,
+            },
         )?;
+        if in_cluster && !bound.ip().is_loopback() && plan.cluster_key.is_none() {
+            tracing::warn!(
+                "whoever reaches {at} can speak as a node of this cluster: give all nodes the same --cluster-key FILE"
+            );
+        }
         let advertised = match &one.advertised {
             Some((host, 0)) => (host.clone(), bound.port()),
             Some(advertised) => advertised.clone(),
@@ -181,6 +224,7 @@ fn bind_all(listeners: &Listeners, plan: &Plan, backlog: i32) -> Result<Vec<Boun
         };
         out.push(Bound {
             name: one.name.clone(),
+            for_nodes,
             socket,
             advertised,
             bound,
@@ -188,6 +232,8 @@ fn bind_all(listeners: &Listeners, plan: &Plan, backlog: i32) -> Result<Vec<Boun
     }
     Ok(out)
 }
+
+const NO_KEY: &str = "bind to 127.0.0.1 with --listen; or give all nodes the same --cluster-key FILE, so that nobody else can speak as one of them, and accept with --insecure that clients aren't asked who they are";
 
 /// Nobody is asked who they are yet, so only this machine is served unless told otherwise (P14).
 fn refuse_open(ip: IpAddr, at: &str, flag: &str, insecure: bool) -> Result<(), Failure> {
@@ -199,8 +245,14 @@ fn refuse_open(ip: IpAddr, at: &str, flag: &str, insecure: bool) -> Result<(), F
         .hint(format!("bind to 127.0.0.1 with {flag}, or accept it with --insecure on a network that you trust")))
 }
 
-fn open(plan: &Plan, bound: &[Bound], descriptors: Descriptors) -> Result<Arc<Driver>, Failure> {
+fn open(
+    plan: &Plan,
+    together: Option<Together>,
+    bound: &[Bound],
+    descriptors: Descriptors,
+) -> Result<(Arc<Driver>, Option<Running>), Failure> {
     let disk = SystemDisk::open(&plan.data).map_err(|error| folder_failure(&error, &plan.data))?;
+    let disk = Arc::new(disk) as Arc<dyn Disk>;
     let mut settings = settings::node_settings(&plan.config);
     let asked = settings.volume.open_files;
     settings.volume.open_files = descriptors.files(asked);
@@ -212,6 +264,7 @@ fn open(plan: &Plan, bound: &[Bound], descriptors: Descriptors) -> Result<Arc<Dr
     }
     settings.listeners = bound
         .iter()
+        .filter(|b| !b.for_nodes)
         .map(|b| (b.name.clone(), b.advertised.0.clone(), b.advertised.1))
         .collect();
     // A write-ahead log that is written through in advance must leave room for what it is there for.
@@ -229,19 +282,41 @@ fn open(plan: &Plan, bound: &[Bound], descriptors: Descriptors) -> Result<Arc<Dr
     let sockets: Vec<_> = bound.iter().map(|b| (b.name.as_str(), b.bound)).collect();
     settings::say_what_is_used(&mut settings, &sockets, &plan.data);
     let (data, repeats) = (plan.data.clone(), Repeats::new(Duration::from_secs(60), 5));
-    let tell = move |notice| notices::say(&notice, &data, &repeats);
-    let driver = Driver::start_telling(Arc::new(disk), settings, JOB_THREADS, tell)
-        .map_err(|error| start_failure(&error, &plan.data))?;
+    let tell = Arc::new(move |notice| notices::say(&notice, &data, &repeats));
+    let start = |settings, neighbours| {
+        let tell = Arc::clone(&tell);
+        let tell = move |notice| tell(notice);
+        Driver::start_in_cluster(Arc::clone(&disk), settings, JOB_THREADS, tell, neighbours)
+            .map_err(|error| start_failure(&error, &plan.data))
+    };
+    let voting = match together {
+        None => None,
+        Some(together) => {
+            let reached = bound.iter().rfind(|b| b.for_nodes).or(bound.first());
+            let advertised =
+                reached.map_or_else(String::new, |b| place(&b.advertised.0, b.advertised.1));
+            let alone = |settings| start(settings, None);
+            let voting = cluster::open(&disk, together, &settings, advertised, &plan.data, alone)?;
+            voting.mark()?;
+            Some(voting)
+        }
+    };
+    let neighbours = voting.as_ref().map(|v| v.prepare(&mut settings));
+    let driver = start(settings, neighbours)?;
+    let running = match voting {
+        None => None,
+        Some(voting) => Some(voting.start(&driver)?),
+    };
     // Coordinators read their logs when they are first asked: better now than when the first client waits.
     let load = Reply::new(|_| {});
     driver.node.groups(driver.now(), load);
-    Ok(driver)
+    Ok((driver, running))
 }
 
 async fn serve(
     plan: &Plan,
     descriptors: Descriptors,
-    driver: Arc<Driver>,
+    (driver, cluster): (Arc<Driver>, Option<Arc<Cluster>>),
     Sockets { kafka: bound, http }: Sockets,
     start: Instant,
     served: Served,
@@ -278,8 +353,12 @@ async fn serve(
         .collect();
     for one in bound {
         let at = place(&one.advertised.0, one.advertised.1);
-        tracing::info!(listener = one.name, bound = %one.bound, "Kafka at {at}");
-        kafka.push(at);
+        if one.for_nodes {
+            tracing::info!(listener = one.name, bound = %one.bound, "other nodes at {at}");
+        } else {
+            tracing::info!(listener = one.name, bound = %one.bound, "Kafka at {at}");
+            kafka.push(at);
+        }
         let door = KafkaDoor::new(
             Arc::clone(&driver.node),
             KafkaSettings {
@@ -289,6 +368,7 @@ async fn serve(
                 fetch_sessions: size("max.incremental.fetch.session.cache.slots"),
                 max_fetch_bytes: size("fetch.max.bytes"),
                 max_described_partitions: size("max.request.partition.size.limit"),
+                voters: cluster.as_ref().map(voters),
                 ..KafkaSettings::default()
             },
         );
@@ -299,6 +379,7 @@ async fn serve(
             limits: Arc::clone(&limits),
             // A value below zero never ends a connection; a year is as good.
             idle: Duration::from_millis(idle.unwrap_or(365 * 86_400_000)),
+            cluster: cluster.clone(),
             http_address: served.http.clone(),
             stop: stop.clone(),
         });
@@ -335,6 +416,9 @@ async fn serve(
         let routes = http::routes(Arc::clone(&health));
         tokio::spawn(web::accept(listener, routes, web, stop.clone(), repeats));
     }
+    if let Some(cluster) = &cluster {
+        tokio::spawn(Arc::clone(cluster).run());
+    }
     tokio::spawn(reach::check(advertised));
     let ready_ms = start.elapsed().as_millis() as u64;
     tracing::info!(ready_ms, data = %plan.data.display(), "ready");
@@ -344,15 +428,16 @@ async fn serve(
     // Not started by systemd: nobody to tell.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     when_ready(&served);
+    let mut broken = Ok(());
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
+        () = orphaned(plan.with_parent) => {}
+        why = ended(cluster.as_ref()) => broken = Err(why),
     }
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     tracing::info!("stopping; a second signal ends it at once");
     health.serving.store(false, Ordering::Release);
-    // Nobody listens any more if all connections are gone.
-    let _ = stopping.send(true);
     tokio::spawn(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -360,6 +445,11 @@ async fn serve(
         }
         std::process::exit(Exit::Interrupted as i32);
     });
+    if cluster.is_some() && broken.is_ok() {
+        hand_over(&driver).await;
+    }
+    // Nobody listens any more if all connections are gone.
+    let _ = stopping.send(true);
     let deadline = Instant::now() + STOP;
     while limits.connected() + health.web.connected() > 0 && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -367,7 +457,54 @@ async fn serve(
     if served_http {
         past::keep(&health.door, &plan.data).await;
     }
-    Ok(())
+    broken
+}
+
+/// Returns when the process that has started this one is gone, if it is to be ended then.
+async fn orphaned(with_parent: bool) {
+    let (gone, is_gone) = tokio::sync::oneshot::channel();
+    if with_parent {
+        // It waits for as long as this process lives.
+        let watch = move || {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            let _ = gone.send(());
+        };
+        if std::thread::Builder::new().spawn(watch).is_ok() {
+            let _ = is_gone.await;
+            return;
+        }
+    }
+    std::future::pending().await
+}
+
+/// The quorum as the doors ask it.
+fn voters(cluster: &Arc<Cluster>) -> Voters {
+    let (asked, changed) = (Arc::clone(cluster), Arc::clone(cluster));
+    Voters {
+        now: Arc::new(move || asked.electorate()),
+        change: Arc::new(move |change, answer| {
+            let cluster = Arc::clone(&changed);
+            tokio::spawn(async move { answer(cluster.change(change).await) });
+        }),
+    }
+}
+
+/// Why a node in a cluster can't go on; never returns for one that can, or is alone.
+async fn ended(cluster: Option<&Arc<Cluster>>) -> Failure {
+    match cluster {
+        Some(cluster) => cluster.failed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Gives what this node leads to others, so that clients find the new leaders before this one is gone.
+async fn hand_over(driver: &Driver) {
+    let node = &driver.node;
+    node.prepare_to_stop(driver.now());
+    let deadline = Instant::now() + HAND_OVER;
+    while !node.may_stop() && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Looks at the node again and again, for those who want to see how it was, and keeps what it saw.
@@ -492,6 +629,9 @@ pub(crate) fn start_failure(error: &DriveError, data: &Path) -> Failure {
                     found.0
                 ))
         }
+        DriveError::Start(StartError::ClusterMember) => Failure::new(Exit::Conflict, what)
+            .why("it belongs to a member of a cluster, and can't be opened alone")
+            .hint("start it with `riverlog serve`, which finds the others by itself, or name another folder"),
         other => Failure::new(Exit::Finding, what).why(other.to_string()),
     }
 }

@@ -2,10 +2,11 @@
 
 #![allow(dead_code, unreachable_pub)]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use riverlog_wire::frame;
@@ -21,6 +22,8 @@ pub struct Server {
     pub kafka: String,
     pub http: String,
     pub log: Option<std::thread::JoinHandle<String>>,
+    /// What it has said so far.
+    said: Arc<Mutex<String>>,
 }
 
 impl Drop for Server {
@@ -62,11 +65,17 @@ impl Server {
     pub fn spawned(mut command: Command) -> Server {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let (mut kafka, mut http, mut log) = (String::new(), String::new(), String::new());
+        let (mut kafka, mut http) = (String::new(), String::new());
+        let said = Arc::new(Mutex::new(String::new()));
+        let keep = Arc::clone(&said);
+        let keep = move |line: &str| {
+            let mut said = keep.lock().unwrap();
+            said.push_str(line);
+            said.push('\n');
+        };
         for line in lines.by_ref() {
             let line = line.unwrap();
-            log += &line;
-            log.push('\n');
+            keep(&line);
             let after = |what: &str| Some(line.split_once(what)?.1.split('"').next()?.to_owned());
             kafka = after("\"Kafka at ").unwrap_or(kafka);
             http = after("\"HTTP at http://").unwrap_or(http);
@@ -74,20 +83,30 @@ impl Server {
                 break;
             }
         }
-        assert!(!kafka.is_empty(), "it didn't start:\n{log}");
+        assert!(
+            !kafka.is_empty(),
+            "it didn't start:\n{}",
+            said.lock().unwrap()
+        );
+        let all = Arc::clone(&said);
         let log = std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                log += &line;
-                log.push('\n');
+                keep(&line);
             }
-            log
+            all.lock().unwrap().clone()
         });
         Server {
             child,
             kafka,
             http,
             log: Some(log),
+            said,
         }
+    }
+
+    /// Whether it has said something by now.
+    pub fn has_said(&self, words: &str) -> bool {
+        self.said.lock().unwrap().contains(words)
     }
 
     /// Runs a command against it.
@@ -126,6 +145,12 @@ impl Server {
         (status, self.log.take().unwrap().join().unwrap())
     }
 
+    /// Waits until it has ended by itself; its exit code and its log.
+    pub fn ended(mut self) -> (Option<i32>, String) {
+        let status = wait(&mut self.child);
+        (status, self.log.take().unwrap().join().unwrap())
+    }
+
     /// As a power cut for the process.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
@@ -150,19 +175,29 @@ pub fn http(at: &str, path: &str, host: &str) -> (u16, String) {
 
 /// Asks a broker in a version, over a connection of its own.
 pub fn ask<R: Request>(at: &str, version: i16, request: &R) -> R::Response {
+    try_ask(at, version, request, PATIENCE).unwrap()
+}
+
+/// As [`ask`], of a broker that may be gone, or go.
+pub fn try_ask<R: Request>(
+    at: &str,
+    version: i16,
+    request: &R,
+    patience: Duration,
+) -> io::Result<R::Response> {
     let mut out = Vec::new();
     frame::encode_request(&mut out, version, 7, Some("test"), request).unwrap();
-    let mut stream = TcpStream::connect(at).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(&out).unwrap();
+    let mut stream = TcpStream::connect(at)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.write_all(&out)?;
     let mut length = [0; 4];
-    stream.read_exact(&mut length).unwrap();
+    stream.read_exact(&mut length)?;
     let mut bytes = vec![0; usize::try_from(i32::from_be_bytes(length)).unwrap()];
-    stream.read_exact(&mut bytes).unwrap();
+    stream.read_exact(&mut bytes)?;
     let bytes = bytes::Bytes::from(bytes);
     let mut reader = Reader::shared(&bytes);
     frame::ResponseHeader::decode(&mut reader, R::KEY, version).unwrap();
-    R::Response::decode(&mut reader, version).unwrap()
+    Ok(R::Response::decode(&mut reader, version).unwrap())
 }
 
 /// The segments under a folder that hold something, the largest first.

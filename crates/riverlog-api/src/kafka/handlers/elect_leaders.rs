@@ -1,7 +1,7 @@
-//! ElectLeaders v0–v2 (KIP-183, 460). With one replica there is nobody else to elect: a partition that has its leader needs no
-//! election, one without it has no eligible replica.
+//! ElectLeaders v0–v2 (KIP-183, 460): the first assigned replica, or with `UNCLEAN` whoever is up where nobody leads.
 
-use riverlog_core::metadata::{MetadataImage, PartitionImage};
+use riverlog_core::metadata::{AdminAnswer, AdminCommand, MetadataImage, PartitionImage};
+use riverlog_node::Reply;
 use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::elect_leaders_response::{PartitionResult, ReplicaElectionResult};
 use riverlog_wire::messages::{ElectLeadersRequest, ElectLeadersResponse};
@@ -12,9 +12,11 @@ use crate::kafka::session::Context;
 /// Election types by their numbers.
 const PREFERRED: i8 = 0;
 const UNCLEAN: i8 = 1;
+/// An error of the whole request has no place before.
+const ERRORS_FROM: i16 = 1;
 
 pub(super) fn handle(context: &Context<'_>, request: ElectLeadersRequest, responder: Responder) {
-    let image = context.door.node.image();
+    let version = context.version;
     if !(PREFERRED..=UNCLEAN).contains(&request.election_type) {
         return responder.send(&ElectLeadersResponse {
             // v0 has no error of its own, and no election type either.
@@ -22,64 +24,73 @@ pub(super) fn handle(context: &Context<'_>, request: ElectLeadersRequest, respon
             ..ElectLeadersResponse::default()
         });
     }
-    let results = match request.topic_partitions {
-        None => for_all(&image),
+    let unclean = request.election_type == UNCLEAN;
+    let everything = request.topic_partitions.is_none();
+    let asked: Vec<(String, Vec<i32>)> = match request.topic_partitions {
+        None => all(&context.door.node.image(), unclean),
         Some(topics) => topics
             .into_iter()
-            .map(|topic| ReplicaElectionResult {
-                partition_result: topic
-                    .partitions
-                    .iter()
-                    .map(|index| for_one(&image, &topic.topic, *index))
-                    .collect(),
-                topic: topic.topic,
-            })
+            .map(|topic| (topic.topic, topic.partitions))
             .collect(),
     };
-    responder.send(&ElectLeadersResponse {
-        replica_election_results: results,
-        ..ElectLeadersResponse::default()
-    });
-}
-
-/// Every topic, with only those partitions that aren't as they should be, as in Kafka.
-fn for_all(image: &MetadataImage) -> Vec<ReplicaElectionResult> {
-    let topics = image.topics.values().map(|topic| {
-        let failed = (0..)
-            .zip(&topic.partitions)
-            .filter(|(_, partition)| !is_led_as_preferred(partition))
-            .map(|(index, _)| result(index, ErrorCode::PREFERRED_LEADER_NOT_AVAILABLE));
-        ReplicaElectionResult {
-            topic: topic.name.clone(),
-            partition_result: failed.collect(),
+    let partitions: Vec<(String, i32)> = asked
+        .iter()
+        .flat_map(|(topic, indexes)| indexes.iter().map(|index| (topic.clone(), *index)))
+        .collect();
+    let count = partitions.len();
+    let reply = Reply::new(move |answer: Result<AdminAnswer, ErrorCode>| {
+        if let Err(error_code) = answer
+            && version >= ERRORS_FROM
+        {
+            return responder.send(&ElectLeadersResponse {
+                error_code,
+                ..ElectLeadersResponse::default()
+            });
         }
+        let mut results = super::results(answer, count).into_iter();
+        let topics = asked.into_iter().map(|(topic, indexes)| {
+            let one = |partition_id| {
+                let result = results.next().unwrap_or_else(super::lost);
+                PartitionResult {
+                    partition_id,
+                    error_code: result.error,
+                    error_message: result.message,
+                }
+            };
+            // Somebody else may have been faster; who asks for all wants to know what is left.
+            let partitions = indexes.into_iter().map(one);
+            let shown = partitions
+                .filter(|p| !everything || p.error_code != ErrorCode::ELECTION_NOT_NEEDED);
+            ReplicaElectionResult {
+                topic,
+                partition_result: shown.collect(),
+            }
+        });
+        responder.send(&ElectLeadersResponse {
+            replica_election_results: topics.collect(),
+            ..ElectLeadersResponse::default()
+        });
     });
-    let mut results: Vec<ReplicaElectionResult> = topics.collect();
-    results.sort_by(|a, b| a.topic.cmp(&b.topic));
-    results
-}
-
-fn for_one(image: &MetadataImage, topic: &str, index: i32) -> PartitionResult {
-    let partition = image.topic(topic).and_then(|topic| {
-        let index = usize::try_from(index).ok()?;
-        topic.partitions.get(index)
-    });
-    let error = match partition {
-        None => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
-        Some(partition) if is_led_as_preferred(partition) => ErrorCode::ELECTION_NOT_NEEDED,
-        Some(_) => ErrorCode::PREFERRED_LEADER_NOT_AVAILABLE,
+    let command = AdminCommand::ElectLeaders {
+        partitions,
+        unclean,
     };
-    result(index, error)
+    context.door.node.admin(command, context.now, reply);
 }
 
-fn is_led_as_preferred(partition: &PartitionImage) -> bool {
-    partition.leader.is_some() && partition.leader == partition.replicas.first().copied()
-}
-
-fn result(partition_id: i32, error_code: ErrorCode) -> PartitionResult {
-    PartitionResult {
-        partition_id,
-        error_code,
-        error_message: Some(error_code.message().to_owned()),
-    }
+/// Every topic, with those partitions that an election could change, as in Kafka.
+fn all(image: &MetadataImage, unclean: bool) -> Vec<(String, Vec<i32>)> {
+    let wants = |partition: &PartitionImage| match unclean {
+        true => partition.leader.is_none(),
+        false => partition.leader != partition.replicas.first().copied(),
+    };
+    let topics = image.topics.values().map(|topic| {
+        let wanted = (0..)
+            .zip(&topic.partitions)
+            .filter(|(_, partition)| wants(partition));
+        (topic.name.clone(), wanted.map(|(index, _)| index).collect())
+    });
+    let mut topics: Vec<_> = topics.collect();
+    topics.sort();
+    topics
 }

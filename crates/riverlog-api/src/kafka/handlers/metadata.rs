@@ -15,7 +15,7 @@ use riverlog_wire::messages::metadata_response::{
 };
 use riverlog_wire::messages::{ApiKey, MetadataRequest, MetadataResponse};
 use riverlog_wire::primitives::Writer;
-use riverlog_wire::{ErrorCode, TopicId};
+use riverlog_wire::{BrokerId, ErrorCode, TopicId};
 
 use super::operations;
 use crate::kafka::door::KafkaDoor;
@@ -25,12 +25,17 @@ use crate::kafka::session::Context;
 /// Topics by id; v10 and v11 have the field and must refuse it.
 const IDS_FROM: i16 = 12;
 
+/// Replicas that are down.
+const OFFLINE_FROM: i16 = 5;
+
 /// How an answer looks, besides what is in it.
 #[derive(Clone, Copy)]
 struct Show {
     version: i16,
     topic_operations: bool,
     cluster_operations: bool,
+    /// The node that decides, as far as this one knows; −1: none.
+    controller: i32,
 }
 
 pub(super) fn handle(context: &Context<'_>, request: MetadataRequest, responder: Responder) {
@@ -40,6 +45,7 @@ pub(super) fn handle(context: &Context<'_>, request: MetadataRequest, responder:
         topic_operations: version >= 8 && request.include_topic_authorized_operations,
         cluster_operations: (8..=10).contains(&version)
             && request.include_cluster_authorized_operations,
+        controller: context.door.node.controller_id().map_or(-1, |b| b.0),
     };
     let door = Arc::clone(context.door);
     // In v0 no topics at all means all topics.
@@ -85,7 +91,8 @@ type Failures = BTreeMap<String, ErrorCode>;
 /// Sends all topics, encoded once for all who ask.
 fn send_all(door: &KafkaDoor, show: Show, responder: Responder) {
     let (image, version) = (door.node.image(), show.version);
-    let kind = (version, show.topic_operations, show.cluster_operations);
+    let operations = (show.topic_operations, show.cluster_operations);
+    let kind = (version, operations, show.controller);
     let body = door.metadata.body(&image, kind, || {
         let mut body = Vec::new();
         let mut w = Writer::new(&mut body);
@@ -117,7 +124,7 @@ fn all_topics(door: &KafkaDoor, image: &MetadataImage, show: Show) -> MetadataRe
     topics.sort_by(|a, b| a.name.cmp(&b.name));
     let topics = topics
         .into_iter()
-        .map(|topic| describe(show, topic))
+        .map(|topic| describe(image, show, topic))
         .collect();
     frame(door, image, show, topics)
 }
@@ -147,13 +154,13 @@ fn find(
 ) -> MetadataResponseTopic {
     if asked.topic_id != TopicId::ZERO {
         return match image.topics.get(&asked.topic_id) {
-            Some(topic) => describe(show, topic),
+            Some(topic) => describe(image, show, topic),
             None => failed(show, None, asked.topic_id, ErrorCode::UNKNOWN_TOPIC_ID),
         };
     }
     let name = asked.name.unwrap_or_default();
     if let Some(topic) = image.topic(&name) {
-        return describe(show, topic);
+        return describe(image, show, topic);
     }
     let error = match failures.get(&name) {
         // It was made and is gone again, or is being made: worth another try.
@@ -196,9 +203,14 @@ fn failed(
     }
 }
 
-fn describe(show: Show, topic: &TopicImage) -> MetadataResponseTopic {
+fn describe(image: &MetadataImage, show: Show, topic: &TopicImage) -> MetadataResponseTopic {
     let version = show.version;
-    let ids = |brokers: &[riverlog_wire::BrokerId]| brokers.iter().map(|b| b.0).collect();
+    let ids = |brokers: &[BrokerId]| brokers.iter().map(|b| b.0).collect();
+    let is_up = |b: &BrokerId| image.brokers.get(b).is_some_and(|broker| !broker.fenced);
+    let offline = |brokers: &[BrokerId]| match version >= OFFLINE_FROM {
+        true => brokers.iter().filter(|b| !is_up(b)).map(|b| b.0).collect(),
+        false => Vec::new(),
+    };
     let partitions = (0..)
         .zip(&topic.partitions)
         .map(|(partition_index, partition)| MetadataResponsePartition {
@@ -215,7 +227,7 @@ fn describe(show: Show, topic: &TopicImage) -> MetadataResponseTopic {
             },
             replica_nodes: ids(&partition.replicas),
             isr_nodes: ids(&partition.isr),
-            offline_replicas: Vec::new(),
+            offline_replicas: offline(&partition.replicas),
         });
     MetadataResponseTopic {
         error_code: ErrorCode::NONE,
@@ -253,7 +265,7 @@ fn frame(
     MetadataResponse {
         brokers: brokers.collect(),
         cluster_id: Some(image.cluster_id.clone()),
-        controller_id: door.node.controller_id().map_or(-1, |b| b.0),
+        controller_id: show.controller,
         topics,
         cluster_authorized_operations: operations::on_cluster(show.cluster_operations),
         ..MetadataResponse::default()

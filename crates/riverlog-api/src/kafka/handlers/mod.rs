@@ -2,6 +2,7 @@
 
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
+mod add_raft_voter;
 mod alter_configs;
 mod alter_replica_log_dirs;
 mod api_versions;
@@ -47,12 +48,14 @@ mod offset_fetch;
 mod offset_for_leader_epoch;
 mod operations;
 mod produce;
+mod remove_raft_voter;
 mod sasl_handshake;
 mod sync_group;
 mod transactions;
 mod txn_offset_commit;
 mod unregister_broker;
 mod update_features;
+mod voters;
 mod write_txn_markers;
 
 use std::sync::Arc;
@@ -156,6 +159,8 @@ served! {
         DescribeTopicPartitions => describe_topic_partitions,
         DescribeTransactions => describe_transactions,
         ListTransactions => list_transactions,
+        AddRaftVoter => add_raft_voter,
+        RemoveRaftVoter => remove_raft_voter,
     }
     raw {
         Produce => produce,

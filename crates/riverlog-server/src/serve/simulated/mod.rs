@@ -166,6 +166,7 @@ async fn serve(machine: Arc<Machine>) -> turmoil::Result {
         clock: Box::new(now),
         limits: Arc::clone(&limits),
         idle: IDLE,
+        cluster: None,
         http_address: None,
         stop: stopped,
     });

@@ -1,5 +1,9 @@
 //! `riverlog cluster`.
 
+mod elect;
+mod health;
+mod quorum;
+
 use clap::Subcommand;
 use serde_json::json;
 
@@ -7,13 +11,29 @@ use super::Context;
 use super::output::Table;
 use crate::failure::{Exit, Failure};
 
-/// Looks at the cluster.
+/// Looks at the cluster, and changes who votes and leads.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Cluster {
     /// One line on everything; exit code 1 when partitions are offline
     Status,
     /// List brokers with the addresses that clients are told
     Brokers,
+    /// List what is wrong or worth knowing, and what to do; exit code 1 when something is wrong
+    Health,
+    /// List who agrees on metadata: voters, observers, and which of them leads
+    Quorum,
+    /// Let an observer vote
+    AddVoter {
+        /// Its number
+        node: i32,
+    },
+    /// Take a stopped node out of the quorum for good
+    RemoveVoter {
+        /// Its number
+        node: i32,
+    },
+    /// Make the first replica of each partition its leader again
+    Elect(elect::Elect),
 }
 
 impl Cluster {
@@ -40,6 +60,15 @@ impl Cluster {
                 }
                 table.print(context.output)
             }
+            Cluster::Health => health::look(&mut client, &metadata, context),
+            Cluster::Quorum => quorum::list(&mut client, context),
+            Cluster::AddVoter { node } => {
+                quorum::change(&mut client, context, node, quorum::Wanted::Add)
+            }
+            Cluster::RemoveVoter { node } => {
+                quorum::change(&mut client, context, node, quorum::Wanted::Remove)
+            }
+            Cluster::Elect(elect) => elect.run(&mut client, &metadata, context),
             Cluster::Status => {
                 let partitions = || metadata.topics.iter().flat_map(|t| &t.partitions);
                 let offline = partitions().filter(|p| p.leader_id < 0).count();

@@ -1,0 +1,159 @@
+//! Connections to other nodes: opened, kept, opened again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+
+use super::hello::{Hello, Refusal};
+use super::wire::{self, Kind, Sender, WireError};
+use super::{Cluster, Link, QUEUED, Trouble};
+
+/// How often the addresses of the members are looked at.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(2);
+/// How long its number may be taken until a node that is no voter gives up: one with a new disk may have to wait until the others have
+/// noticed that its former self is gone.
+const TAKEN: Duration = Duration::from_secs(6);
+/// How long bytes may stay unacknowledged until the other side counts as gone.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
+/// The first pause after a failure; each one is twice as long, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Keeps a connection to each address of a seed or member.
+pub(super) async fn keep_all(cluster: &Arc<Cluster>) {
+    let mut kept: BTreeMap<String, tokio::task::JoinHandle<()>> = BTreeMap::new();
+    loop {
+        let mut wanted: BTreeSet<String> = cluster.together.seeds.iter().cloned().collect();
+        let members = cluster.status().members;
+        let others = members.iter().filter(|m| m.disk != cluster.disk_id);
+        wanted.extend(others.map(|m| m.member.address.clone()));
+        wanted.extend(cluster.led_at.lock().clone());
+        wanted.extend(cluster.guests.lock().keys().cloned());
+        kept.retain(|address, task| {
+            let keeps = wanted.contains(address);
+            if !keeps {
+                task.abort();
+            }
+            keeps
+        });
+        for address in wanted {
+            kept.entry(address)
+                .or_insert_with_key(|at| tokio::spawn(keep(Arc::clone(cluster), at.clone())));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Keeps one connection; ends when the address turns out to be this node's own.
+async fn keep(cluster: Arc<Cluster>, address: String) {
+    let mut pause = FIRST_PAUSE;
+    let mut said = String::new();
+    let mut taken: Option<Instant> = None;
+    loop {
+        match connect(&cluster, &address).await {
+            Ok((hello, _, _)) if hello.who.disk == cluster.disk_id => {
+                // Named by several seeds: one name is enough.
+                let _ = cluster.own_seed.set(address);
+                return;
+            }
+            // One connection to a node is enough, by whichever of its names.
+            Ok((hello, _, _)) if cluster.has_way(hello.who.member.broker) => {
+                pause = LONGEST_PAUSE;
+            }
+            Ok((hello, read, sender)) => {
+                let broker = hello.who.member.broker.0;
+                tracing::info!(broker, "connected to {address}");
+                (pause, said, taken) = (FIRST_PAUSE, String::new(), None);
+                let ended = speak(&cluster, &hello, read, sender).await;
+                tracing::info!(broker, "the connection to {address} ended: {ended}");
+            }
+            Err(error) => {
+                let refused = matches!(error, WireError::Refused(_) | WireError::RefusedThere(_));
+                match error.is(Refusal::SameNumber) && !cluster.is_voter() {
+                    true if taken.get_or_insert_with(Instant::now).elapsed() > TAKEN => {
+                        return cluster.fail(Trouble::NumberTaken(address));
+                    }
+                    true => {}
+                    false => taken = None,
+                }
+                let words = error.to_string();
+                // The same trouble is said once.
+                if words != said {
+                    match refused {
+                        true => tracing::warn!("no connection to {address}: {words}"),
+                        false => tracing::info!("no connection to {address} yet: {words}"),
+                    }
+                    said = words;
+                }
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+type Connected = (Hello, OwnedReadHalf, Sender<OwnedWriteHalf>);
+
+/// Opens a connection, and hears who is there.
+pub(super) async fn connect(cluster: &Cluster, address: &str) -> Result<Connected, WireError> {
+    let connecting = tokio::time::timeout(CONNECT, TcpStream::connect(address));
+    let stream = connecting.await.map_err(|_| WireError::Late)??;
+    stream.set_nodelay(true)?;
+    socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    let (read, write) = stream.into_split();
+    wire::dial(read, write, &cluster.hello()?, cluster.key()).await
+}
+
+/// Sends what there is for a node until the connection ends.
+async fn speak(
+    cluster: &Cluster,
+    hello: &Hello,
+    mut read: OwnedReadHalf,
+    mut sender: Sender<OwnedWriteHalf>,
+) -> std::io::Error {
+    let (queue, mut queued) = mpsc::channel::<(Kind, Bytes)>(QUEUED);
+    let bytes = Arc::new(AtomicUsize::new(0));
+    let broker = hello.who.member.broker;
+    let id = cluster.next_link.fetch_add(1, Ordering::Relaxed);
+    let link = Link {
+        id,
+        disk: hello.who.disk,
+        queue,
+        bytes: Arc::clone(&bytes),
+    };
+    cluster.links.lock().insert(broker, link);
+    let writing = async {
+        while let Some((kind, frame)) = queued.recv().await {
+            bytes.fetch_sub(frame.len(), Ordering::Relaxed);
+            if let Err(error) = sender.send(kind, &frame).await {
+                return error;
+            }
+        }
+        std::io::Error::other("another connection took its place")
+    };
+    // The other side says nothing here; that it closes is heard.
+    let reading = async {
+        match read.read_u8().await {
+            Ok(_) => std::io::ErrorKind::InvalidData.into(),
+            Err(error) => error,
+        }
+    };
+    let ended = tokio::select! {
+        ended = writing => ended,
+        ended = reading => ended,
+    };
+    let mut links = cluster.links.lock();
+    if links.get(&broker).is_some_and(|link| link.id == id) {
+        links.remove(&broker);
+    }
+    ended
+}

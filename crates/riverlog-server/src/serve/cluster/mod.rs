@@ -1,0 +1,414 @@
+//! A node among others: who they are, the connections to them, and the quorum that agrees on metadata.
+//!
+//! Nodes meet at their Kafka ports. Each keeps one connection to every other and sends on that; what it hears comes on those that
+//! others have opened. Messages may be lost with a connection: both quorum and node ask again.
+
+mod dial;
+mod form;
+mod hello;
+mod voter;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use riverlog_api::kafka::{Electorate, VoterChange};
+use riverlog_host::{Driver, Neighbours};
+use riverlog_log::Disk;
+use riverlog_quorum::forming::Introduction;
+use riverlog_quorum::{Carrier, DiskId, Member, Quorum, QuorumError, Status};
+use riverlog_wire::{BrokerId, ErrorCode};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Notify, mpsc, watch};
+
+use super::log::Repeats;
+use crate::failure::{Exit, Failure};
+use hello::{Hello, Key};
+use wire::{Kind, WireError};
+
+pub(crate) use voter::{Running, open};
+
+/// Whether a connection's first bytes are those of another node, as far as they have come.
+pub(crate) fn is_node(received: &[u8]) -> bool {
+    !received.is_empty() && received.iter().zip(hello::MAGIC).all(|(a, b)| *a == b)
+}
+
+/// Messages that wait for one connection.
+const QUEUED: usize = 10_000;
+/// Nodes that are answered though they are neither seeds nor members.
+const GUESTS: usize = 64;
+/// Bytes that wait for one connection.
+const QUEUED_BYTES: usize = 64 << 20;
+
+/// What makes a node one of several.
+#[derive(Clone, Debug)]
+pub(crate) struct Together {
+    /// Where the others are, this node perhaps among them.
+    pub(crate) seeds: Vec<String>,
+    key: Option<Key>,
+}
+
+impl Together {
+    /// `key_file`: what only the nodes of this cluster know.
+    pub(crate) fn new(seeds: Vec<String>, key_file: Option<&Path>) -> Result<Together, Failure> {
+        for seed in &seeds {
+            crate::client::address(seed)?;
+        }
+        let key = match key_file {
+            None => None,
+            Some(path) => {
+                let bytes = std::fs::read(path).map_err(|error| {
+                    Failure::new(
+                        Exit::NotFound,
+                        format!("the cluster key {} can't be read", path.display()),
+                    )
+                    .why(error.to_string())
+                    .hint("make one with `head -c 32 /dev/urandom | base64 > FILE`, and give the same file to all nodes")
+                })?;
+                let key = Key::new(&bytes).ok_or_else(|| {
+                    Failure::usage(format!("the cluster key {} is too short", path.display()))
+                        .why("a key has at least 32 bytes")
+                        .hint("make one with `head -c 32 /dev/urandom | base64 > FILE`, and give the same file to all nodes")
+                })?;
+                Some(key)
+            }
+        };
+        Ok(Together { seeds, key })
+    }
+}
+
+/// The way to another node.
+struct Link {
+    id: u64,
+    disk: DiskId,
+    queue: mpsc::Sender<(Kind, Bytes)>,
+    bytes: Arc<AtomicUsize>,
+}
+
+/// Why a node can't go on in its cluster.
+#[derive(Clone, Debug)]
+pub(crate) enum Trouble {
+    /// Its part of the quorum has ended.
+    Ended(String),
+    /// Another node has its number; who has said so.
+    NumberTaken(String),
+}
+
+impl Trouble {
+    fn failure(&self, me: BrokerId) -> Failure {
+        match self {
+            Trouble::Ended(why) => {
+                Failure::new(Exit::Finding, "this node can't go on in its cluster")
+                    .why(why.clone())
+                    .hint("the other nodes go on without it; see what is wrong with its disk, then start it again")
+            }
+            Trouble::NumberTaken(place) => {
+                Failure::new(Exit::Conflict, format!("node.id={me} is taken"))
+                    .why(format!("another node has it, and is up; the node at {place} has said so"))
+                    .hint("give this node a number of its own with --node-id; to replace the other one, stop it first")
+            }
+        }
+    }
+}
+
+/// What the parts of a node in a cluster share.
+pub(crate) struct Cluster {
+    broker: BrokerId,
+    disk_id: DiskId,
+    /// Where others reach this node, unless it finds itself among the seeds.
+    advertised: String,
+    own_seed: OnceLock<String>,
+    /// Where the quorum is led, as somebody has said to whom this node has turned to be taken in.
+    led_at: Mutex<Option<String>>,
+    together: Together,
+    disk: Arc<dyn Disk>,
+    /// Whether it was part of a quorum when it started.
+    was_formed: bool,
+    driver: OnceLock<Arc<Driver>>,
+    quorum: OnceLock<Quorum>,
+    links: Mutex<BTreeMap<BrokerId, Link>>,
+    /// Addresses of nodes that are connected to this one, and how often: they are answered there, members or not.
+    guests: Mutex<BTreeMap<String, usize>>,
+    next_link: AtomicU64,
+    proposals: Notify,
+    outbox: Notify,
+    /// Why this node can't go on.
+    failed: watch::Sender<Option<Trouble>>,
+    repeats: Repeats,
+}
+
+impl Cluster {
+    fn me(&self) -> Member {
+        Member {
+            broker: self.broker,
+            address: self.own_seed.get().unwrap_or(&self.advertised).clone(),
+        }
+    }
+
+    /// What is known of the quorum.
+    pub(crate) fn status(&self) -> Status {
+        self.quorum.get().map(Quorum::status).unwrap_or_default()
+    }
+
+    /// The quorum for clients that ask for it.
+    pub(crate) fn electorate(&self) -> Electorate {
+        let status = self.status();
+        let members = status.members.into_iter();
+        Electorate {
+            term: status.term,
+            leader: status.leader,
+            members: members
+                .map(|m| (m.member.broker, m.disk.0, m.voter))
+                .collect(),
+        }
+    }
+
+    /// Changes who votes; only the node that leads the quorum can.
+    pub(crate) async fn change(&self, change: VoterChange) -> Result<(), (ErrorCode, String)> {
+        let (VoterChange::Add(broker, disk) | VoterChange::Remove(broker, disk)) = change;
+        let disk = DiskId(disk);
+        let Some(quorum) = self.quorum.get() else {
+            let words = "this node is starting; ask again";
+            return Err((ErrorCode::NOT_LEADER_OR_FOLLOWER, words.to_owned()));
+        };
+        let members = self.status().members;
+        let known = members
+            .iter()
+            .find(|m| m.disk == disk && m.member.broker == broker);
+        let Some(known) = known else {
+            let words =
+                format!("node {broker} has no disk {disk}; look with `riverlog cluster quorum`");
+            return Err((ErrorCode::VOTER_NOT_FOUND, words));
+        };
+        let done = match change {
+            VoterChange::Add(..) if known.voter => {
+                let words = format!("node {broker} votes already");
+                return Err((ErrorCode::DUPLICATE_VOTER, words));
+            }
+            VoterChange::Add(..) => quorum.add_voter(disk).await,
+            VoterChange::Remove(..) => quorum.remove(disk).await,
+        };
+        done.map_err(|error| {
+            let code = match &error {
+                QuorumError::NotLeader => ErrorCode::NOT_LEADER_OR_FOLLOWER,
+                QuorumError::NoMember(_) => ErrorCode::VOTER_NOT_FOUND,
+                QuorumError::TimedOut => ErrorCode::REQUEST_TIMED_OUT,
+                _ => ErrorCode::INVALID_REQUEST,
+            };
+            (code, error.to_string())
+        })
+    }
+
+    fn is_formed(&self) -> bool {
+        self.was_formed || !self.status().members.is_empty()
+    }
+
+    fn introduction(&self) -> Introduction {
+        Introduction {
+            member: self.me(),
+            disk: self.disk_id,
+            formed: self.is_formed(),
+        }
+    }
+
+    fn hello(&self) -> std::io::Result<Hello> {
+        let image = self.driver.get().map(|driver| driver.node.image());
+        let own = image.as_ref().and_then(|i| i.brokers.get(&self.broker));
+        Ok(Hello {
+            who: self.introduction(),
+            cluster_id: image
+                .as_ref()
+                .map(|i| i.cluster_id.clone())
+                .filter(|id| !id.is_empty()),
+            broker_epoch: own.map_or(-1, |broker| broker.epoch),
+            has_key: self.together.key.is_some(),
+            nonce: self.disk.draw_id()?,
+        })
+    }
+
+    fn key(&self) -> Option<&Key> {
+        self.together.key.as_ref()
+    }
+
+    /// Whom the node wakes.
+    fn neighbours(self: &Arc<Cluster>) -> Neighbours {
+        let (proposing, saying) = (Arc::clone(self), Arc::clone(self));
+        Neighbours {
+            proposals: Box::new(move || proposing.proposals.notify_one()),
+            outbox: Box::new(move || saying.outbox.notify_one()),
+        }
+    }
+
+    /// Whether this disk votes.
+    fn is_voter(&self) -> bool {
+        let members = self.status().members;
+        members.iter().any(|m| m.disk == self.disk_id && m.voter)
+    }
+
+    /// Returns when this node can't go on, with the reason.
+    pub(crate) async fn failed(&self) -> Failure {
+        let mut failed = self.failed.subscribe();
+        // The sender is this.
+        let trouble = failed.wait_for(Option::is_some).await;
+        let trouble = trouble.ok().and_then(|trouble| trouble.clone());
+        match trouble {
+            Some(trouble) => trouble.failure(self.broker),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn fail(&self, why: Trouble) {
+        self.failed.send_if_modified(|failed| {
+            let first = failed.is_none();
+            failed.get_or_insert(why);
+            first
+        });
+    }
+
+    /// Whether a connection to that node stands.
+    fn has_way(&self, to: BrokerId) -> bool {
+        let links = self.links.lock();
+        links.get(&to).is_some_and(|link| !link.queue.is_closed())
+    }
+
+    /// `false`: there is no way to that node, or too much waits there already.
+    fn send(&self, to: BrokerId, kind: Kind, bytes: Bytes) -> bool {
+        let links = self.links.lock();
+        let Some(link) = links.get(&to) else {
+            return false;
+        };
+        let len = bytes.len();
+        if link.bytes.fetch_add(len, Ordering::Relaxed) + len > QUEUED_BYTES
+            || link.queue.try_send((kind, bytes)).is_err()
+        {
+            link.bytes.fetch_sub(len, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// Hears another node that has connected, until the connection ends.
+    pub(crate) async fn serve(
+        &self,
+        read: impl AsyncRead + Unpin,
+        write: impl AsyncWrite + Unpin,
+        received: BytesMut,
+        from: SocketAddr,
+    ) {
+        match self.hear(read, write, received).await {
+            Err(WireError::Io(_)) => {}
+            Err(error) => {
+                // Who is turned away tries again, and says why as well.
+                if let Some(held) = self.repeats.say("turned away", Instant::now()) {
+                    tracing::warn!(peer = %from, held, "a node was turned away: {error}");
+                }
+            }
+            Ok(never) => match never {},
+        }
+    }
+
+    async fn hear(
+        &self,
+        read: impl AsyncRead + Unpin,
+        write: impl AsyncWrite + Unpin,
+        received: BytesMut,
+    ) -> Result<std::convert::Infallible, WireError> {
+        let me = self.hello()?;
+        // Another process with a number that is connected here: it would get what is meant for that one.
+        let is_double = |other: &Hello| {
+            let links = self.links.lock();
+            let known = links.get(&other.who.member.broker);
+            known.is_some_and(|link| link.disk != other.who.disk)
+        };
+        let (other, _write, mut receiver) =
+            wire::accept(read, write, received, Some(&me), self.key(), is_double).await?;
+        let from = other.who.member.broker;
+        let _guest = self.welcome(other.who.member.address);
+        loop {
+            let (kind, bytes) = receiver.next().await?;
+            match kind {
+                Kind::Quorum => {
+                    if let Some(quorum) = self.quorum.get() {
+                        quorum.on_message(from, bytes);
+                    }
+                }
+                Kind::Node => {
+                    if let Some(driver) = self.driver.get() {
+                        driver.node.on_peer(from, &bytes, driver.now());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Answers a node at its address for as long as what is returned lives.
+    fn welcome(&self, address: String) -> Option<Guest<'_>> {
+        let mut guests = self.guests.lock();
+        if guests.len() >= GUESTS || address.is_empty() {
+            return None;
+        }
+        *guests.entry(address.clone()).or_default() += 1;
+        Some(Guest {
+            cluster: self,
+            address,
+        })
+    }
+
+    /// What goes on beside the sockets of clients: connections to others, the node's messages, forming.
+    pub(crate) async fn run(self: Arc<Cluster>) {
+        tokio::join!(dial::keep_all(&self), self.post(), form::form(&self));
+    }
+
+    /// Takes what the node says to others to their connections. What finds no way is lost, and the node asks again.
+    async fn post(&self) {
+        loop {
+            self.outbox.notified().await;
+            let Some(driver) = self.driver.get() else {
+                continue;
+            };
+            for message in driver.node.take_outbox() {
+                let _lost = !self.send(message.to, Kind::Node, message.bytes);
+            }
+        }
+    }
+}
+
+/// A node that is connected to this one.
+struct Guest<'a> {
+    cluster: &'a Cluster,
+    address: String,
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        let mut guests = self.cluster.guests.lock();
+        if let Some(count) = guests.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                guests.remove(&self.address);
+            }
+        }
+    }
+}
+
+impl Carrier for Cluster {
+    fn carry(&self, to: BrokerId, bytes: Bytes) -> bool {
+        self.send(to, Kind::Quorum, bytes)
+    }
+}
+
+/// Tells a node that has connected here that this one isn't part of a cluster.
+pub(crate) async fn turn_away(
+    read: impl AsyncRead + Unpin,
+    write: impl AsyncWrite + Unpin,
+    received: BytesMut,
+) {
+    // It is told; whether it hears is its own affair.
+    let _ = wire::accept(read, write, received, None, None, |_| false).await;
+}
