@@ -118,6 +118,7 @@ fn quorum() -> Run {
         "--test",
         "planted",
         "--",
+        "--ignored",
         "--nocapture",
     ])
 }

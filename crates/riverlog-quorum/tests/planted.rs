@@ -14,6 +14,7 @@ use riverlog_mutants::{Mutant, Stage, plant};
 const SEEDS: u64 = 200;
 
 #[test]
+#[ignore = "takes a while; `cargo xtask mutants --cluster` runs it"]
 fn planted_faults_are_noticed() {
     // What a planted fault breaks isn't news.
     std::panic::set_hook(Box::new(|_| {}));
