@@ -35,6 +35,20 @@ pub(crate) fn of_producer(timestamp: i64, id: i64, epoch: i16, sequence: i32) ->
     batch.build()
 }
 
+/// One batch of one record with a key by an idempotent producer.
+pub(crate) fn of_producer_keyed(
+    timestamp: i64,
+    id: i64,
+    epoch: i16,
+    sequence: i32,
+    key: &[u8],
+) -> Vec<u8> {
+    let mut batch = BatchBuilder::new(Compression::None);
+    batch.producer(ProducerId(id), ProducerEpoch(epoch), Sequence(sequence));
+    batch.push(timestamp, Some(key), Some(b"value"), &[]);
+    batch.build()
+}
+
 /// One batch of one record by a transactional producer.
 pub(crate) fn in_transaction(timestamp: i64, id: i64, epoch: i16, sequence: i32) -> Vec<u8> {
     let mut batch = BatchBuilder::new(Compression::None);

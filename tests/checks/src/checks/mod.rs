@@ -2,6 +2,7 @@
 
 mod admin;
 mod commits;
+mod compaction;
 mod consumer_groups;
 mod fetch;
 mod groups;
@@ -11,6 +12,7 @@ mod produce;
 mod producers;
 mod sessions;
 mod tools;
+mod transactional_offsets;
 mod transactions;
 mod wire;
 
@@ -42,13 +44,15 @@ impl std::fmt::Debug for Check {
 
 /// All checks, in the order in which they are best run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let tables: [&'static [Check]; 13] = [
+    let tables: [&'static [Check]; 15] = [
         wire::CHECKS,
         metadata::CHECKS,
         admin::CHECKS,
         produce::CHECKS,
         producers::CHECKS,
         transactions::CHECKS,
+        transactional_offsets::CHECKS,
+        compaction::CHECKS,
         fetch::CHECKS,
         sessions::CHECKS,
         offsets::CHECKS,

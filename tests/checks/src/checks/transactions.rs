@@ -104,10 +104,10 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// A transactional producer as its client sees it.
-struct Producer {
-    id: String,
-    producer: i64,
-    epoch: i16,
+pub(super) struct Producer {
+    pub(super) id: String,
+    pub(super) producer: i64,
+    pub(super) epoch: i16,
     sequence: i32,
 }
 
@@ -151,7 +151,7 @@ fn settled(
 }
 
 impl Producer {
-    fn new(client: &mut Client<'_>) -> Outcome<Producer> {
+    pub(super) fn new(client: &mut Client<'_>) -> Outcome<Producer> {
         let id = client.name();
         Producer::of(client, &id)
     }
@@ -237,7 +237,7 @@ impl Producer {
         Err("a transaction doesn't end in 5 s".to_owned().into())
     }
 
-    fn end_request(&self, commit: bool) -> EndTxnRequest {
+    pub(super) fn end_request(&self, commit: bool) -> EndTxnRequest {
         EndTxnRequest {
             transactional_id: self.id.clone(),
             producer_id: self.producer,
@@ -247,7 +247,7 @@ impl Producer {
     }
 
     /// Ends it as a client of version 2, and goes on with what it is given.
-    fn end(&mut self, client: &mut Client<'_>, commit: bool) -> Outcome {
+    pub(super) fn end(&mut self, client: &mut Client<'_>, commit: bool) -> Outcome {
         let answer = client.ask(5, &self.end_request(commit))?;
         same("EndTxn", answer.error_code, ErrorCode::NONE)?;
         (self.producer, self.epoch) = (answer.producer_id, answer.producer_epoch);
@@ -612,7 +612,7 @@ fn batched(client: &mut Client<'_>) -> Outcome {
     same("aborting", ended.error_code, none)
 }
 
-fn commit_request(
+pub(super) fn commit_request(
     producer: &Producer,
     group: &str,
     topic: &Topic,
@@ -643,7 +643,7 @@ fn commit_request(
     }
 }
 
-fn commit(
+pub(super) fn commit(
     client: &mut Client<'_>,
     version: i16,
     request: &TxnOffsetCommitRequest,
@@ -691,6 +691,33 @@ fn offset_errors(client: &mut Client<'_>) -> Outcome {
     same("an epoch to come", error, ErrorCode::INVALID_PRODUCER_EPOCH)
 }
 
+/// What a group has committed for the first partition.
+pub(super) fn committed_offset(
+    client: &mut Client<'_>,
+    group: &str,
+    topic: &Topic,
+    stable: bool,
+) -> Outcome<(ErrorCode, i64)> {
+    let request = OffsetFetchRequest {
+        groups: vec![OffsetFetchRequestGroup {
+            group_id: group.to_owned(),
+            topics: Some(vec![OffsetFetchRequestTopics {
+                name: topic.name.clone(),
+                partition_indexes: vec![0],
+                ..OffsetFetchRequestTopics::default()
+            }]),
+            member_epoch: -1,
+            ..OffsetFetchRequestGroup::default()
+        }],
+        require_stable: stable,
+        ..OffsetFetchRequest::default()
+    };
+    let group = only("groups", client.ask(9, &request)?.groups)?;
+    let topic = only("topics", group.topics)?;
+    let partition = only("partitions", topic.partitions)?;
+    Ok((partition.error_code, partition.committed_offset))
+}
+
 fn pending_offsets(client: &mut Client<'_>) -> Outcome {
     let topic = client.topic(1)?;
     let group = client.group()?;
@@ -709,26 +736,7 @@ fn pending_offsets(client: &mut Client<'_>) -> Outcome {
         ..OffsetCommitRequest::default()
     };
     client.ask(8, &before)?;
-    let look = |client: &mut Client<'_>, stable| {
-        let request = OffsetFetchRequest {
-            groups: vec![OffsetFetchRequestGroup {
-                group_id: group.clone(),
-                topics: Some(vec![OffsetFetchRequestTopics {
-                    name: topic.name.clone(),
-                    partition_indexes: vec![0],
-                    ..OffsetFetchRequestTopics::default()
-                }]),
-                member_epoch: -1,
-                ..OffsetFetchRequestGroup::default()
-            }],
-            require_stable: stable,
-            ..OffsetFetchRequest::default()
-        };
-        let group = only("groups", client.ask(9, &request)?.groups)?;
-        let topic = only("topics", group.topics)?;
-        let partition = only("partitions", topic.partitions)?;
-        Outcome::Ok((partition.error_code, partition.committed_offset))
-    };
+    let look = |client: &mut Client<'_>, stable| committed_offset(client, &group, &topic, stable);
     for (commits, after) in [(false, 3), (true, 7)] {
         let mut producer = Producer::new(client)?;
         let request = commit_request(&producer, &group, &topic, 5);
