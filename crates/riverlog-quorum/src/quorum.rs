@@ -9,7 +9,8 @@ use bytes::Bytes;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::ClientWriteError;
 use openraft::impls::ProgressResponder;
-use openraft::{AsyncRuntime, Config, SnapshotPolicy};
+use openraft::type_config::TypeConfigExt;
+use openraft::{AsyncRuntime, Config, Instant, SnapshotPolicy};
 use parking_lot::Mutex;
 use riverlog_log::Disk;
 use riverlog_node::quorum::{MetadataSnapshot, Proposal, QuorumEvent};
@@ -34,6 +35,9 @@ const COMMANDS: usize = 10_000;
 const ANSWERING: usize = 1_024;
 /// How often members are looked at, while this node leads.
 const MEMBERS: Duration = Duration::from_millis(250);
+
+/// How long a majority may be silent until the leader is taken for none.
+const LOST: Duration = Duration::from_secs(2);
 
 /// Values of a quorum.
 #[derive(Clone, Debug)]
@@ -81,7 +85,7 @@ pub struct MemberStatus {
 pub struct Status {
     /// The term.
     pub term: u64,
-    /// The node that leads, as far as this one knows.
+    /// The node that leads, as far as this one knows; a leader that a majority doesn't answer any more leads nobody.
     pub leader: Option<BrokerId>,
     /// The last entry that was handed to the node.
     pub applied: u64,
@@ -358,6 +362,7 @@ impl Voter {
                     Some(command) => self.take(command),
                 },
                 _ = members.tick() => {
+                    self.look();
                     if self.raft.is_leader() {
                         let voter = self.clone();
                         drop(Rt::spawn(async move { voter.tend().await }));
@@ -384,7 +389,13 @@ impl Voter {
         let leader = leader.and_then(|disk| members.get_node(&disk).map(|member| member.broker));
         self.leadership.seen(metrics.current_term, leader);
         let voters: BTreeSet<DiskId> = members.voter_ids().collect();
-        let (term, leader) = self.leadership.told();
+        let (term, mut leader) = self.leadership.told();
+        // It goes on where it was left, and can't agree on anything meanwhile.
+        let acked = metrics.last_quorum_acked.map(|at| at.into_inner());
+        let silent = acked.is_none_or(|at| Types::now().saturating_duration_since(at) > LOST);
+        if metrics.current_leader == Some(self.me) && voters.len() > 1 && silent {
+            leader = None;
+        }
         *self.status.lock() = Status {
             term,
             leader,

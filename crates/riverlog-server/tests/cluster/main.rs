@@ -345,8 +345,16 @@ fn an_operator_sees_what_is_wrong_gives_leaderships_back_and_replaces_a_node() {
     trio.partitions("t", first);
     trio.up()[0].ok(&["cluster", "health"]);
 
-    // Out of the quorum for good.
+    // Without a majority nobody leads, and that is said; with one again somebody does.
+    let other = if gone == 3 { 2 } else { 3 };
     trio.kill(gone);
+    trio.kill(other);
+    assert!(eventually(|| members(trio.up()[0]).is_empty()));
+    assert_eq!(trio.run(&["cluster", "health"]).status.code(), Some(1));
+    trio.start(other);
+    assert!(eventually(|| !members(trio.up()[0]).is_empty()));
+
+    // Out of the quorum for good.
     assert!(eventually(|| trio
         .run(&["cluster", "remove-voter", &number])
         .status

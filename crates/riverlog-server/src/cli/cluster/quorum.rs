@@ -4,7 +4,9 @@ use riverlog_wire::messages::describe_quorum_request::{
     PartitionData as AskedPartition, TopicData,
 };
 use riverlog_wire::messages::describe_quorum_response::{PartitionData, ReplicaState};
-use riverlog_wire::messages::{AddRaftVoterRequest, DescribeQuorumRequest, RemoveRaftVoterRequest};
+use riverlog_wire::messages::{
+    AddRaftVoterRequest, DescribeQuorumRequest, DescribeQuorumResponse, RemoveRaftVoterRequest,
+};
 use riverlog_wire::{ErrorCode, TopicId};
 use serde_json::json;
 
@@ -13,15 +15,30 @@ use crate::cli::output::Table;
 use crate::client::Client;
 use crate::failure::{Exit, Failure};
 
-/// Who agrees on metadata, as any broker tells it.
+/// Who agrees on metadata, as any broker tells it; whoever leads must say so itself.
 pub(super) fn describe(client: &mut Client) -> Result<PartitionData, Failure> {
+    let request = request();
+    let mut told = read(client.ask(&request)?)?;
+    if told.leader_id >= 0 {
+        let own = client.ask_node(told.leader_id, &request).and_then(read);
+        if !own.is_ok_and(|own| own.leader_id == told.leader_id) {
+            told.leader_id = -1;
+        }
+    }
+    Ok(told)
+}
+
+fn request() -> DescribeQuorumRequest {
     let topic = TopicData {
         topic_name: "__cluster_metadata".to_owned(),
         partitions: vec![AskedPartition::default()],
     };
-    let answer = client.ask(&DescribeQuorumRequest {
+    DescribeQuorumRequest {
         topics: vec![topic],
-    })?;
+    }
+}
+
+fn read(answer: DescribeQuorumResponse) -> Result<PartitionData, Failure> {
     let quorum = answer.topics.into_iter().flat_map(|t| t.partitions).next();
     quorum.ok_or_else(|| Failure::new(Exit::Finding, "the broker says nothing of a quorum"))
 }
