@@ -164,8 +164,10 @@ impl Node {
         epoch: LeaderEpoch,
         current: LeaderEpoch,
     ) -> Result<(LeaderEpoch, Offset), ErrorCode> {
-        let state = partition.state.lock();
+        let mut state = partition.state.lock();
         state.check_epoch(current)?;
+        // A log that can't be read must not look like one without that epoch.
+        state.know_transactions()?;
         let log = state
             .log
             .as_ref()

@@ -370,7 +370,14 @@ impl Log {
     /// See [`EpochEnd`]; `None` where nothing is known of such an epoch.
     pub fn epoch_end(&self, epoch: LeaderEpoch) -> Option<EpochEnd> {
         let log = self.loaded().ok()?;
-        log.epochs.end_of(epoch, self.start..self.end)
+        let known = log.epochs.end_of(epoch, self.start..self.end);
+        known.or_else(|| {
+            // Where all records are gone, or the log has begun anew behind them, nothing says where an epoch began: what there was of
+            // it ended where the log does.
+            let gone = epoch <= self.last_epoch || (self.last_epoch.0 < 0 && self.end > Offset(0));
+            let end = self.end;
+            (epoch.0 >= 0 && gone).then_some(EpochEnd { epoch, end })
+        })
     }
     /// The epoch that wrote `offset`; −1 where unknown.
     pub fn epoch_at(&self, offset: Offset) -> LeaderEpoch {

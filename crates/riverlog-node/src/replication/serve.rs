@@ -307,6 +307,8 @@ impl State {
                 self.watermark_moved(owed);
             }
         }
+        // A log that can't be read must not look like one with other epochs: the follower would cut what it has.
+        self.know_transactions()?;
         let log = self
             .log
             .as_mut()

@@ -165,6 +165,34 @@ fn a_follower_keeps_offsets_and_epochs_and_takes_no_gap() {
 }
 
 #[test]
+fn the_last_epoch_of_a_log_without_records_ends_where_the_log_does() {
+    let disk = Arc::new(MemoryDisk::new());
+    let (volume, mut log) = open(disk.clone(), small());
+    for epoch in [1, 3] {
+        log.append(batch(2, 9, "x"), as_leader(epoch)).unwrap();
+    }
+    write(&mut log).unwrap();
+    flush(&volume, &mut log);
+    log.delete_records(Offset(4)).unwrap();
+    flush(&volume, &mut log);
+    close(volume, log);
+    let (_volume, log) = open(disk, small());
+    assert_eq!(log.log_start_offset(), log.log_end_offset());
+    assert_eq!(log.last_epoch(), LeaderEpoch(3));
+    for epoch in [1, 3] {
+        let end = log.epoch_end(LeaderEpoch(epoch)).expect("it was here");
+        assert_eq!((end.epoch.0, end.end), (epoch, Offset(4)));
+    }
+    assert_eq!(log.epoch_end(LeaderEpoch(4)), None);
+    // So do all epochs of one that begins behind what it never had.
+    let (_volume, mut log) = open(Arc::new(MemoryDisk::new()), small());
+    assert_eq!(log.epoch_end(LeaderEpoch(2)), None);
+    log.delete_records(Offset(29)).unwrap();
+    let end = log.epoch_end(LeaderEpoch(2)).expect("all of it is gone");
+    assert_eq!((end.epoch.0, end.end), (2, Offset(29)));
+}
+
+#[test]
 fn what_is_not_one_sound_batch_is_refused() {
     let (_volume, mut log) = open(Arc::new(MemoryDisk::new()), small());
     let mut two = batch(1, 0, "a");
