@@ -11,6 +11,7 @@ pub mod coordinator;
 pub mod groups;
 pub mod metadata;
 pub mod replica;
+pub mod share;
 pub mod time;
 pub mod transactions;
 

@@ -1,0 +1,20 @@
+//! Share groups (KIP-932): records are handed out one by one, and each is accepted, given back or refused on its own.
+//!
+//! The leader of a partition holds what is in flight for each group ([`SharePartition`]). What must outlive it is kept by a
+//! coordinator, in the records of `__share_group_state` ([`ShareShard`]). Members and their partitions are a matter of
+//! [`crate::groups`].
+
+mod partition;
+mod ranges;
+mod records;
+mod state;
+
+pub use partition::{
+    Acknowledge, Acknowledgement, Acquire, AcquireMode, Acquired, FetchedBatch, ShareLimits,
+    SharePartition, StateUpdate,
+};
+pub use records::{DeliveryState, StateBatch};
+pub use state::{
+    ShareAnswer, ShareCommand, ShareDecision, ShareEffect, ShareKey, ShareSettings, ShareShard,
+    ShareSoft, ShareState, ShareSummary,
+};
