@@ -11,6 +11,7 @@ use riverlog_core::groups::GroupShard;
 use riverlog_core::metadata::{
     MetadataImage, MetadataRecord, PartitionImage, Resource, TopicImage,
 };
+use riverlog_core::share::ShareShard;
 use riverlog_core::transactions::TransactionShard;
 use riverlog_log::{LogKey, LogSettings};
 use riverlog_mutants::{Mark, sometimes};
@@ -20,6 +21,7 @@ use crate::groups::OFFSETS_TOPIC;
 use crate::node::Node;
 use crate::notice::Notice;
 use crate::partition::{Owed, Partition, Role, State, min_isr, retention_records};
+use crate::share::SHARE_TOPIC;
 use crate::tables::{Slot, Topic, TopicInfo};
 use crate::transactions::TRANSACTIONS_TOPIC;
 
@@ -92,6 +94,9 @@ impl Node {
         }
         if !touched.is_empty() || !removed.is_empty() {
             self.tell_shards_of_topics(!removed.is_empty(), now);
+        }
+        if !removed.is_empty() {
+            self.tell_share_state_of_topics(now);
         }
     }
 
@@ -175,6 +180,7 @@ impl Node {
                 TRANSACTIONS_TOPIC => {
                     self.open_shards::<TransactionShard>(image.id, here.led(), now);
                 }
+                SHARE_TOPIC => self.open_shards::<ShareShard>(image.id, here.led(), now),
                 _ => {}
             }
         }
@@ -244,6 +250,7 @@ impl Node {
                 let role = match topic.name.as_str() {
                     OFFSETS_TOPIC if topic.internal => Role::Offsets(index),
                     TRANSACTIONS_TOPIC if topic.internal => Role::Transactions(index),
+                    SHARE_TOPIC if topic.internal => Role::ShareState(index),
                     _ => Role::Data,
                 };
                 let next_look = log.next_retention_ms();
@@ -304,6 +311,8 @@ impl Node {
         self.losses.forget(id);
         self.close_shards::<GroupShard>(Some(id), now);
         self.close_shards::<TransactionShard>(Some(id), now);
+        self.close_shards::<ShareShard>(Some(id), now);
+        self.close_sharing(Some(id), now);
         for index in topic.broken() {
             self.remove_files(LogKey {
                 topic: id,

@@ -23,6 +23,7 @@ use crate::errors::read_code;
 use crate::jobs::Work;
 use crate::node::Node;
 use crate::partition::{Owed, Partition, State, epoch_end};
+use crate::share::ShareList;
 use crate::timers::{Timer, TimerId};
 
 /// A partition's list of parked fetches is swept when it is longer than this and than twice what lived last time.
@@ -527,11 +528,14 @@ pub(crate) struct WaitList {
     list: Vec<Weak<Waiting>>,
     /// Length of the list after the last sweep.
     live: usize,
+    /// Those of share groups.
+    pub(crate) shares: ShareList,
 }
 
 impl WaitList {
     pub(crate) fn wake(&mut self, owed: &mut Owed) {
         self.version += 1;
+        self.shares.wake(&mut owed.woken_shares);
         owed.woken.append(&mut self.list);
     }
 

@@ -128,7 +128,11 @@ impl Node {
         self.coordinator_node::<TransactionShard>(id, now)
     }
 
-    fn coordinator_node<C: Coordinator>(&self, name: &str, now: Now) -> Option<BrokerId> {
+    pub(crate) fn coordinator_node<C: Coordinator>(
+        &self,
+        name: &str,
+        now: Now,
+    ) -> Option<BrokerId> {
         self.saw(now);
         if self.settings.quorum == Quorum::Own {
             return Some(self.settings.broker);
@@ -145,6 +149,9 @@ impl Node {
 
     /// A command to a group.
     pub(crate) fn group_command(&self, command: GroupCommand, now: Now, reply: Reply<GroupAnswer>) {
+        if let GroupCommand::DeleteGroup { group } = command {
+            return self.delete_group(group, now, reply);
+        }
         let shape = Shape::of(&command);
         let group = command.group().to_owned();
         self.coordinate::<GroupShard>(&group, command, shape, now, reply);
@@ -176,6 +183,16 @@ impl Node {
         };
         for shard in shards.open() {
             self.shard_topics_changed(shard, deleted, now);
+        }
+    }
+
+    /// Topics were deleted.
+    pub(crate) fn tell_share_state_of_topics(&self, now: Now) {
+        let Some(shards) = self.share_shards.load_full() else {
+            return;
+        };
+        for shard in shards.open() {
+            self.shard_topics_changed(shard, true, now);
         }
     }
 
@@ -214,9 +231,12 @@ impl Shape {
         match command {
             GroupCommand::Join(join) => Shape::Join(join.member.clone()),
             GroupCommand::Sync(_) => Shape::Sync,
-            GroupCommand::Heartbeat { .. } | GroupCommand::DeleteGroup { .. } => Shape::Error,
+            GroupCommand::Heartbeat { .. }
+            | GroupCommand::DeleteGroup { .. }
+            | GroupCommand::ShareTopics { .. } => Shape::Error,
             GroupCommand::Leave { members, .. } => Shape::Leave(members.len()),
             GroupCommand::ConsumerHeartbeat(h) => Shape::Consumer(h.member.clone(), h.member_epoch),
+            GroupCommand::ShareHeartbeat(h) => Shape::Consumer(h.member.clone(), h.member_epoch),
             GroupCommand::Commit { offsets, .. } | GroupCommand::TxnCommit { offsets, .. } => {
                 Shape::Partitions(offsets.len())
             }

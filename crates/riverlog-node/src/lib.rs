@@ -36,6 +36,7 @@ mod replication;
 mod reserve;
 mod settings;
 mod shards;
+mod share;
 mod sync;
 mod tables;
 mod timers;
@@ -58,3 +59,4 @@ pub use peers::PeerMessage;
 // What a door hands on, or shows, without knowing the log behind it.
 pub use riverlog_log::{Marker, ProducerSummary, Slice, Slices};
 pub use settings::{Budgets, ClusterSettings, Entropy, NodeSettings};
+pub use share::{ShareFetchAnswer, ShareFetchCommand, ShareFetched};

@@ -11,6 +11,7 @@ use riverlog_core::groups::{
     GroupAnswer, GroupCommand, GroupDescription, GroupShard, TopicPartition,
 };
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, MetadataImage, TopicRef};
+use riverlog_core::share::ShareShard;
 use riverlog_core::transactions::TransactionShard;
 use riverlog_log::{Disk, DiskError, Log, LogKey, OpenError, ProducerSummary, Volume};
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
@@ -39,6 +40,7 @@ use crate::replication::Replication;
 use crate::reserve::Tight;
 use crate::settings::{Entropy, NodeSettings};
 use crate::shards::Shards;
+use crate::share::Sharing;
 use crate::tables::{Slot, Tables};
 use crate::timers::{Timer, Timers};
 use crate::transactional::Lanes;
@@ -124,6 +126,8 @@ pub struct Node {
     pub(crate) controller: Controller,
     pub(crate) shards: ArcSwapOption<Shards<GroupShard>>,
     pub(crate) transactions: ArcSwapOption<Shards<TransactionShard>>,
+    pub(crate) share_shards: ArcSwapOption<Shards<ShareShard>>,
+    pub(crate) sharing: Sharing,
     pub(crate) lanes: Lanes,
     pub(crate) peers: Peers,
     pub(crate) replication: Replication,
@@ -194,6 +198,8 @@ impl Node {
             controller: parts.controller,
             shards: ArcSwapOption::empty(),
             transactions: ArcSwapOption::empty(),
+            share_shards: ArcSwapOption::empty(),
+            sharing: Sharing::default(),
             lanes: Lanes::default(),
             peers: Peers::default(),
             replication: Replication::default(),
@@ -475,6 +481,9 @@ impl Node {
                     self.settle(&partition, owed, now);
                 }
                 Timer::Fetch(waiting) => self.fetch_timed_out(&waiting, now),
+                Timer::ShareFetch(waiting) => self.share_timed_out(&waiting, now),
+                Timer::Share(held) => self.share_timer(&held, now),
+                Timer::ShareState(index) => self.shard_timer::<ShareShard>(index, now),
                 Timer::Cold => self.expire_cold(now),
                 Timer::Shard(index) => self.shard_timer::<GroupShard>(index, now),
                 Timer::Transactions(index) => self.shard_timer::<TransactionShard>(index, now),
@@ -605,6 +614,7 @@ impl Node {
                 Role::Metadata => self.metadata_moved(now),
                 Role::Offsets(index) => self.shard_moved::<GroupShard>(index, now),
                 Role::Transactions(index) => self.shard_moved::<TransactionShard>(index, now),
+                Role::ShareState(index) => self.shard_moved::<ShareShard>(index, now),
             }
         }
         if owed.lost {
@@ -613,6 +623,7 @@ impl Node {
                 Role::Metadata => self.metadata_lost(now),
                 Role::Offsets(index) => self.shard_lost::<GroupShard>(index, now),
                 Role::Transactions(index) => self.shard_lost::<TransactionShard>(index, now),
+                Role::ShareState(index) => self.shard_lost::<ShareShard>(index, now),
             }
         }
         if owed.report {
@@ -626,6 +637,9 @@ impl Node {
         }
         for waiting in owed.woken.iter().filter_map(Weak::upgrade) {
             self.look_again(&waiting, now);
+        }
+        for waiting in owed.woken_shares.iter().filter_map(Weak::upgrade) {
+            self.share_look_again(&waiting, now);
         }
         if let Some(write) = owed.write {
             self.drain(partition, write, now);

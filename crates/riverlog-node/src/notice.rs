@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverlog_core::groups::GroupShard;
+use riverlog_core::share::ShareShard;
 use riverlog_core::transactions::TransactionShard;
 use riverlog_log::{DiskError, LogKey, ReadError};
 use riverlog_wire::{Offset, TopicId};
@@ -311,6 +312,7 @@ impl Node {
     pub fn unavailable_coordinators(&self) -> Vec<(&'static str, i32, String)> {
         let mut all = self.unavailable::<GroupShard>();
         all.extend(self.unavailable::<TransactionShard>());
+        all.extend(self.unavailable::<ShareShard>());
         all
     }
 

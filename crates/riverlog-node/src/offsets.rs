@@ -221,7 +221,11 @@ impl Node {
 }
 
 impl State {
-    fn delete_before(&mut self, before: Offset, owed: &mut Owed) -> Result<Offset, ErrorCode> {
+    pub(crate) fn delete_before(
+        &mut self,
+        before: Offset,
+        owed: &mut Owed,
+    ) -> Result<Offset, ErrorCode> {
         self.check_epoch(LeaderEpoch::NONE)?;
         let high_watermark = self.high_watermark();
         let log = self

@@ -8,6 +8,7 @@ use riverlog_core::Now;
 use riverlog_core::config::TopicConfig;
 use riverlog_core::groups::GroupShard;
 use riverlog_core::metadata::{ControllerSettings, MetadataImage, MetadataRecord};
+use riverlog_core::share::ShareShard;
 use riverlog_core::transactions::TransactionShard;
 use riverlog_log::{Disk, LogKey, OpenError, OpenMode, Volume};
 use riverlog_mutants::{Mutant, active};
@@ -207,11 +208,14 @@ impl Node {
         // What is under way becomes durable and is answered as ever.
         self.run_all_jobs(now);
         self.answer_parked_fetches(now);
+        self.answer_parked_share_fetches(now);
         self.run_all_jobs(now);
         self.stop_controller(now);
         self.give_up_trims();
         self.close_shards::<GroupShard>(None, now);
         self.close_shards::<TransactionShard>(None, now);
+        self.close_sharing(None, now);
+        self.close_shards::<ShareShard>(None, now);
         let mut partitions: Vec<_> = self.tables.all().iter().flat_map(|t| t.here()).collect();
         partitions.push(self.controller.partition.clone());
         for partition in &partitions {

@@ -19,6 +19,7 @@ use crate::bounded::Bound;
 use crate::command::{AppendAnswer, AppendFailure, Isolation, PartitionDescription};
 use crate::fetch::{WaitList, Waiting};
 use crate::losses::Losing;
+use crate::share::ShareWaiting;
 use crate::tables::TopicInfo;
 
 /// Who else wants to know when the high watermark moves or appended records are lost.
@@ -31,6 +32,8 @@ pub(crate) enum Role {
     Offsets(i32),
     /// A partition of `__transaction_state`.
     Transactions(i32),
+    /// A partition of `__share_group_state`.
+    ShareState(i32),
 }
 
 /// A partition of which a copy is here.
@@ -162,6 +165,8 @@ pub(crate) struct Owed {
     pub(crate) acks: SmallVec<[(Ack, Result<AppendAnswer, AppendFailure>); 1]>,
     /// Fetches to look at again.
     pub(crate) woken: Vec<Weak<Waiting>>,
+    /// The same of share groups.
+    pub(crate) woken_shares: Vec<Weak<ShareWaiting>>,
     /// A write to run.
     pub(crate) write: Option<Write>,
     /// Upkeep to hand out.

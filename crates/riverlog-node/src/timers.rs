@@ -12,6 +12,7 @@ use riverlog_wire::BrokerId;
 
 use crate::fetch::Waiting;
 use crate::partition::Partition;
+use crate::share::{Held, ShareWaiting};
 
 /// What comes due.
 #[derive(Clone)]
@@ -20,6 +21,12 @@ pub(crate) enum Timer {
     Partition(Arc<Partition>),
     /// A parked fetch.
     Fetch(Arc<Waiting>),
+    /// A parked fetch of a share group.
+    ShareFetch(Arc<ShareWaiting>),
+    /// Locks of a share group on a partition, or its load.
+    Share(Arc<Held>),
+    /// Old records of one partition of `__share_group_state`.
+    ShareState(i32),
     /// Fetches that wait for the budget of cold reads.
     Cold,
     /// Sessions, rebalances and offsets of one partition of `__consumer_offsets`.
@@ -98,6 +105,16 @@ impl Timers {
         let queue = self.queue.lock();
         let fetches = queue.due.values().filter_map(|timer| match timer {
             Timer::Fetch(waiting) => Some(waiting.clone()),
+            _ => None,
+        });
+        fetches.collect()
+    }
+
+    /// All parked fetches of share groups, by deadline.
+    pub(crate) fn share_fetches(&self) -> Vec<Arc<ShareWaiting>> {
+        let queue = self.queue.lock();
+        let fetches = queue.due.values().filter_map(|timer| match timer {
+            Timer::ShareFetch(waiting) => Some(waiting.clone()),
             _ => None,
         });
         fetches.collect()

@@ -1,6 +1,7 @@
 //! What all connections of a listener share.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 use riverlog_core::metadata::BrokerImage;
@@ -9,6 +10,7 @@ use riverlog_wire::{BrokerId, ErrorCode};
 
 use super::fetch_sessions::FetchSessions;
 use super::metadata_cache::MetadataCache;
+use super::share_sessions::ShareSessions;
 
 /// Settings of a listener.
 #[derive(Clone, Debug)]
@@ -26,6 +28,8 @@ pub struct KafkaSettings {
     pub max_in_flight: usize,
     /// `max.incremental.fetch.session.cache.slots`.
     pub fetch_sessions: usize,
+    /// `group.share.max.share.sessions`.
+    pub share_sessions: usize,
     /// `fetch.max.bytes`: the largest answer to a fetch, whatever the client asks for; soft for the first batch (KIP-74).
     pub max_fetch_bytes: usize,
     /// `max.request.partition.size.limit`: partitions in one answer to DescribeTopicPartitions.
@@ -81,6 +85,7 @@ impl Default for KafkaSettings {
             auto_create_topics: true,
             max_in_flight: 100,
             fetch_sessions: 1_000,
+            share_sessions: 2_000,
             max_fetch_bytes: 57_671_680,
             max_described_partitions: 2_000,
             voters: None,
@@ -95,6 +100,9 @@ pub struct KafkaDoor {
     /// Settings.
     pub settings: KafkaSettings,
     pub(crate) fetch_sessions: Mutex<FetchSessions>,
+    pub(crate) share_sessions: Mutex<ShareSessions>,
+    /// Connections that there were.
+    pub(crate) connections: AtomicU64,
     pub(crate) metadata: MetadataCache,
 }
 
@@ -110,10 +118,13 @@ impl KafkaDoor {
     /// A door to a node.
     pub fn new(node: Arc<Node>, settings: KafkaSettings) -> Arc<KafkaDoor> {
         let fetch_sessions = Mutex::new(FetchSessions::new(settings.fetch_sessions));
+        let share_sessions = Mutex::new(ShareSessions::new(settings.share_sessions));
         Arc::new(KafkaDoor {
             node,
             settings,
             fetch_sessions,
+            share_sessions,
+            connections: AtomicU64::new(0),
             metadata: MetadataCache::default(),
         })
     }

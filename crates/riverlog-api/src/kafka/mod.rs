@@ -10,6 +10,7 @@ mod handlers;
 mod metadata_cache;
 mod responder;
 mod session;
+mod share_sessions;
 
 pub use door::{ChangeAnswer, Electorate, KafkaDoor, KafkaSettings, VoterChange, Voters};
 pub use responder::{Close, Part, Responses};

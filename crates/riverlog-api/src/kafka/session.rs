@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use riverlog_core::Now;
+use riverlog_core::share::ShareKey;
 use riverlog_wire::frame::RequestHeader;
 use riverlog_wire::messages::ApiKey;
 use riverlog_wire::primitives::Reader;
@@ -27,6 +29,8 @@ pub(crate) struct Context<'a> {
     pub(crate) client_id: &'a str,
     pub(crate) version: i16,
     pub(crate) now: Now,
+    /// Unique among those of the listener.
+    pub(crate) connection: u64,
 }
 
 impl Context<'_> {
@@ -41,6 +45,9 @@ pub struct Session {
     door: Arc<KafkaDoor>,
     peer: Peer,
     slots: Arc<Slots>,
+    connection: u64,
+    /// When it was last used by a member of a share group.
+    shared: Option<Now>,
 }
 
 impl std::fmt::Debug for Session {
@@ -59,10 +66,13 @@ impl Session {
         peer: Peer,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Session {
+        let connection = door.connections.fetch_add(1, Ordering::Relaxed);
         Session {
             door,
             peer,
             slots: Slots::new(Box::new(wake)),
+            connection,
+            shared: None,
         }
     }
     /// Takes one whole frame, without its length. The response comes by [`Session::take`], now or later.
@@ -85,7 +95,11 @@ impl Session {
             client_id: header.client_id.unwrap_or_default(),
             version,
             now,
+            connection: self.connection,
         };
+        if key == ApiKey::ShareFetch {
+            self.shared = Some(now);
+        }
         let responder = Responder::open(&self.slots, version, header.correlation_id);
         handlers::dispatch(key, &context, &mut reader, responder)
     }
@@ -106,5 +120,24 @@ impl Session {
     /// Whether the host should stop reading for now.
     pub fn is_busy(&self) -> bool {
         self.in_flight() >= self.door.settings.max_in_flight
+    }
+}
+
+impl Drop for Session {
+    /// What members of share groups held over this connection is offered to others.
+    fn drop(&mut self) {
+        let Some(now) = self.shared else { return };
+        let gone = self.door.share_sessions.lock().disconnect(self.connection);
+        for ((group, member), partitions) in gone {
+            for (topic, partition) in partitions {
+                let group = group.clone();
+                let key = ShareKey {
+                    group,
+                    topic,
+                    partition,
+                };
+                self.door.node.share_release(&key, &member, now);
+            }
+        }
     }
 }

@@ -69,7 +69,7 @@ pub(super) const IGNORED: &[(&[&str], &str)] = &[
     ),
     (
         SHARE_AND_STREAMS,
-        "there are no share and streams groups yet",
+        "nothing here depends on it, or streams groups, which don't exist yet",
     ),
     (TRANSACTIONS, "it tunes Kafka's transaction coordinator"),
     (TUNING, "it tunes a part of Kafka that doesn't exist here"),
@@ -160,7 +160,7 @@ const SHARE_AND_STREAMS: &[&str] = &[
     "group.share.initialize.retry.interval.ms", "group.share.max.assignment.interval.ms",
     "group.share.max.delivery.count.limit", "group.share.max.heartbeat.interval.ms",
     "group.share.max.partition.max.record.locks", "group.share.max.record.lock.duration.ms",
-    "group.share.max.session.timeout.ms", "group.share.max.share.sessions", "group.share.max.size",
+    "group.share.max.session.timeout.ms",
     "group.share.min.assignment.interval.ms", "group.share.min.delivery.count.limit",
     "group.share.min.heartbeat.interval.ms", "group.share.min.partition.max.record.locks",
     "group.share.min.record.lock.duration.ms", "group.share.min.session.timeout.ms",
@@ -174,10 +174,10 @@ const SHARE_AND_STREAMS: &[&str] = &[
     "group.streams.task.offset.interval.ms", "group.streams.topology.description.plugin.class",
     "share.coordinator.append.linger.ms", "share.coordinator.cached.buffer.max.bytes",
     "share.coordinator.cold.partition.snapshot.interval.ms", "share.coordinator.load.buffer.size",
-    "share.coordinator.snapshot.update.records.per.snapshot", "share.coordinator.state.topic.compression.codec",
-    "share.coordinator.state.topic.min.isr", "share.coordinator.state.topic.num.partitions",
+    "share.coordinator.state.topic.compression.codec",
+    "share.coordinator.state.topic.min.isr",
     "share.coordinator.state.topic.prune.interval.ms", "share.coordinator.state.topic.replication.factor",
-    "share.coordinator.state.topic.segment.bytes", "share.coordinator.threads",
+    "share.coordinator.threads",
     "share.coordinator.write.timeout.ms", "share.fetch.purgatory.purge.interval.requests",
 ];
 

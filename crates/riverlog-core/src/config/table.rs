@@ -177,21 +177,21 @@ pub(super) const GROUP: &[Key] = keys! { Group:
         "The topic for records that a share group could not deliver; empty for none.";
     "share.assignment.interval.ms", Int(0, I), "1000", ["group.share.assignment.interval.ms"], idle,
         "The least time between two assignments of a share group.";
-    "share.auto.offset.reset", String, "latest", [], idle,
+    "share.auto.offset.reset", String, "latest", [], used,
         "Where a new share group begins: latest, earliest, or by_duration: and an ISO 8601 duration.";
-    "share.delivery.count.limit", Int(2, I), "5", ["group.share.delivery.count.limit"], idle,
+    "share.delivery.count.limit", Int(2, I), "5", ["group.share.delivery.count.limit"], used,
         "How often a share group tries to deliver a record.";
-    "share.heartbeat.interval.ms", Int(1, I), "5000", ["group.share.heartbeat.interval.ms"], idle,
+    "share.heartbeat.interval.ms", Int(1, I), "5000", ["group.share.heartbeat.interval.ms"], used,
         "How often members of a share group are told to send a heartbeat.";
-    "share.isolation.level", OneOf(&["read_committed", "read_uncommitted"]), "read_uncommitted", [], idle,
+    "share.isolation.level", OneOf(&["read_committed", "read_uncommitted"]), "read_uncommitted", [], used,
         "Whether a share group sees records of transactions that are open or were aborted.";
-    "share.partition.max.record.locks", Int(100, I), "2000", ["group.share.partition.max.record.locks"], idle,
+    "share.partition.max.record.locks", Int(100, I), "2000", ["group.share.partition.max.record.locks"], used,
         "Records of one partition that a share group may have handed out at once.";
-    "share.record.lock.duration.ms", Int(1000, I), "30000", ["group.share.record.lock.duration.ms"], idle,
+    "share.record.lock.duration.ms", Int(1000, I), "30000", ["group.share.record.lock.duration.ms"], used,
         "How long a member of a share group keeps a record before it is offered again.";
-    "share.renew.acknowledge.enable", Bool, "true", [], idle,
+    "share.renew.acknowledge.enable", Bool, "true", [], used,
         "Whether members of a share group may ask for more time for a record.";
-    "share.session.timeout.ms", Int(1, I), "45000", ["group.share.session.timeout.ms"], idle,
+    "share.session.timeout.ms", Int(1, I), "45000", ["group.share.session.timeout.ms"], used,
         "Silence after which a member of a share group is taken out.";
     "streams.assignment.interval.ms", Int(0, I), "1000", ["group.streams.assignment.interval.ms"], idle,
         "The least time between two assignments of a streams group.";

@@ -115,15 +115,19 @@ pub(super) const BROKER: &[Key] = keys! {
         "The smallest session time-out that a classic member may ask for.";
     "group.share.assignment.interval.ms", Int(0, I), "1000", live, idle,
         "Default of the group key share.assignment.interval.ms.";
-    "group.share.delivery.count.limit", Int(2, 10), "5", fixed, idle,
+    "group.share.delivery.count.limit", Int(2, 10), "5", fixed, used,
         "Default of the group key share.delivery.count.limit.";
-    "group.share.heartbeat.interval.ms", Int(1, I), "5000", fixed, idle,
+    "group.share.heartbeat.interval.ms", Int(1, I), "5000", fixed, used,
         "Default of the group key share.heartbeat.interval.ms.";
-    "group.share.partition.max.record.locks", Int(100, 10_000), "2000", fixed, idle,
+    "group.share.max.share.sessions", Int(1, I), "2000", fixed, used,
+        "The most share sessions of a listener: members of share groups that read here.";
+    "group.share.max.size", Int(1, I), "200", fixed, used,
+        "The most members of a share group.";
+    "group.share.partition.max.record.locks", Int(100, 10_000), "2000", fixed, used,
         "Default of the group key share.partition.max.record.locks.";
-    "group.share.record.lock.duration.ms", Int(1000, 3_600_000), "30000", fixed, idle,
+    "group.share.record.lock.duration.ms", Int(1000, 3_600_000), "30000", fixed, used,
         "Default of the group key share.record.lock.duration.ms.";
-    "group.share.session.timeout.ms", Int(1, I), "45000", fixed, idle,
+    "group.share.session.timeout.ms", Int(1, I), "45000", fixed, used,
         "Default of the group key share.session.timeout.ms.";
     "group.streams.assignment.interval.ms", Int(0, I), "1000", live, idle,
         "Default of the group key streams.assignment.interval.ms.";
@@ -329,6 +333,12 @@ pub(super) const BROKER: &[Key] = keys! {
         "SASL mechanisms. Listeners with SASL are refused until there are any.";
     "security.inter.broker.protocol", OneOf(&["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]), "PLAINTEXT", fixed, idle,
         "The protocol that nodes use among each other.";
+    "share.coordinator.snapshot.update.records.per.snapshot", Int(0, 500), "500", fixed, used,
+        "Updates of a share group's partition after which all that is kept of it is written anew.";
+    "share.coordinator.state.topic.num.partitions", Int(1, I), "50", fixed, used,
+        "Partitions of __share_group_state, which keeps what share groups have done.";
+    "share.coordinator.state.topic.segment.bytes", Int(1, I), "104857600", fixed, used,
+        "The size of a segment of __share_group_state.";
     "socket.listen.backlog.size", Int(1, I), "50", fixed, used,
         "Connections that may wait to be accepted.";
     "socket.receive.buffer.bytes", Int(-1, I), "102400", fixed, idle,

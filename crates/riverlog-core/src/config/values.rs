@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Key, Kind, Scope, key};
+use crate::share::OffsetReset;
 
 /// What is wrong with a value.
 pub(super) struct Problem {
@@ -98,7 +99,7 @@ fn special(name: &str, value: &str) -> Option<(&'static str, &'static str)> {
         "remote.storage.enable" if value.eq_ignore_ascii_case("true") => {
             Some(("there is no tiered storage yet", "false"))
         }
-        "share.auto.offset.reset" if !is_offset_reset(value) => Some((
+        "share.auto.offset.reset" if OffsetReset::parse(value).is_none() => Some((
             "no place to begin at",
             "latest, earliest, or by_duration: and an ISO 8601 duration such as PT1H",
         )),
@@ -111,12 +112,6 @@ fn is_partition_and_broker(entry: &str) -> bool {
     entry
         .split_once(':')
         .is_some_and(|(partition, broker)| number(partition) && number(broker))
-}
-
-fn is_offset_reset(value: &str) -> bool {
-    let duration = value.strip_prefix("by_duration:");
-    matches!(value, "latest" | "earliest")
-        || duration.is_some_and(|d| d.len() > 2 && d.starts_with('P') && !d.contains('-'))
 }
 
 /// A node's values by Kafka's names: what was set, over the table's defaults. Values have been checked.

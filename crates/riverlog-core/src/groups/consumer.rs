@@ -145,7 +145,7 @@ impl Current {
 }
 
 /// Grouped by topic, as answers and descriptions have it.
-fn by_topic<'a>(parts: impl IntoIterator<Item = &'a Part>) -> Vec<(TopicId, Vec<i32>)> {
+pub(super) fn by_topic<'a>(parts: impl IntoIterator<Item = &'a Part>) -> Vec<(TopicId, Vec<i32>)> {
     let mut nested: Vec<(TopicId, Vec<i32>)> = Vec::new();
     for (topic, partition) in parts {
         match nested.last_mut() {
@@ -215,7 +215,7 @@ impl Consumer {
                 let current = value.as_ref().map(Current::from_value).unwrap_or_default();
                 self.set_current(member, current, at, now)
             }
-            Record::Offset { .. } | Record::Group { .. } => None,
+            Record::Offset { .. } | Record::Group { .. } | Record::Share { .. } => None,
         }
     }
 

@@ -11,6 +11,7 @@ mod offsets;
 mod pattern;
 pub mod records;
 mod shard;
+mod share;
 #[cfg(test)]
 mod tests;
 
@@ -45,6 +46,10 @@ pub trait Topics {
     fn name_of(&self, id: TopicId) -> Option<&str>;
     /// Names of all topics, in order (for patterns).
     fn names(&self) -> Vec<&str>;
+    /// A config that was set for a group.
+    fn group_config(&self, _group: &str, _key: &str) -> Option<&str> {
+        None
+    }
 }
 
 /// Settings of groups (Kafka's broker keys).
@@ -66,6 +71,12 @@ pub struct GroupSettings {
     pub consumer_session_timeout: Duration,
     /// `group.consumer.heartbeat.interval.ms`, default 5 s.
     pub consumer_heartbeat_interval: Duration,
+    /// `group.share.session.timeout.ms`, default 45 s.
+    pub share_session_timeout: Duration,
+    /// `group.share.heartbeat.interval.ms`, default 5 s.
+    pub share_heartbeat_interval: Duration,
+    /// `group.share.max.size`, default 200.
+    pub share_max_size: usize,
 }
 
 impl Default for GroupSettings {
@@ -79,6 +90,9 @@ impl Default for GroupSettings {
             metadata_max_bytes: 4096,
             consumer_session_timeout: Duration::from_secs(45),
             consumer_heartbeat_interval: Duration::from_secs(5),
+            share_session_timeout: Duration::from_secs(45),
+            share_heartbeat_interval: Duration::from_secs(5),
+            share_max_size: 200,
         }
     }
 }
@@ -142,6 +156,17 @@ pub enum GroupCommand {
     },
     /// Consumer protocol: ConsumerGroupHeartbeat.
     ConsumerHeartbeat(ConsumerHeartbeat),
+    /// Share groups: ShareGroupHeartbeat.
+    ShareHeartbeat(ShareHeartbeat),
+    /// Share groups without members: partitions of which something is kept for the group.
+    ShareTopics {
+        /// Group.
+        group: String,
+        /// Partitions that it is kept of from now on.
+        add: Vec<(TopicId, i32)>,
+        /// Topics that it is no longer kept of.
+        remove: Vec<TopicId>,
+    },
     /// OffsetCommit.
     Commit {
         /// Group.
@@ -281,6 +306,25 @@ pub struct ConsumerHeartbeat {
     pub version: i16,
 }
 
+/// Share groups (KIP-932): ShareGroupHeartbeat. `None` fields are unchanged since the last heartbeat.
+#[derive(Clone, Debug, Default)]
+pub struct ShareHeartbeat {
+    /// Group.
+    pub group: String,
+    /// Made by the client.
+    pub member: String,
+    /// 0 joins, −1 leaves.
+    pub member_epoch: i32,
+    /// Rack.
+    pub rack: Option<String>,
+    /// Topics.
+    pub subscribed_topics: Option<Vec<String>>,
+    /// From the request header.
+    pub client_id: String,
+    /// Address.
+    pub client_host: String,
+}
+
 /// The answer to a [`GroupCommand`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupAnswer {
@@ -297,11 +341,11 @@ pub enum GroupAnswer {
         /// The member's assignment.
         assignment: Bytes,
     },
-    /// Heartbeat, DeleteGroup.
+    /// Heartbeat, DeleteGroup, and the topics of a share group.
     Error(ErrorCode),
     /// LeaveGroup: an error for each member asked, in order.
     Leave(ErrorCode, Vec<ErrorCode>),
-    /// ConsumerGroupHeartbeat.
+    /// ConsumerGroupHeartbeat, ShareGroupHeartbeat.
     ConsumerHeartbeat(ConsumerHeartbeatAnswer),
     /// OffsetCommit, TxnOffsetCommit, OffsetDelete: an error for each partition asked, in order.
     Partitions(ErrorCode, Vec<ErrorCode>),
@@ -352,7 +396,7 @@ pub struct GroupDescription {
     pub group: String,
     /// "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"; for the consumer protocol also "Assigning", "Reconciling".
     pub state: &'static str,
-    /// "classic" or "consumer".
+    /// "classic", "consumer" or "share".
     pub group_type: &'static str,
     /// "consumer", "connect", …; empty for offsets alone.
     pub protocol_type: String,

@@ -14,6 +14,7 @@
 //! | 6 | group | [`TargetEpochValue`] |
 //! | 7 | group, member | [`TargetMemberValue`] |
 //! | 8 | group, member | [`CurrentMemberValue`] |
+//! | 10–15 | of share groups | [`ShareRecord`] |
 
 use bytes::Bytes;
 use riverlog_wire::primitives::{DecodeError, EncodeError, Reader, Writer};
@@ -21,8 +22,13 @@ use riverlog_wire::{LeaderEpoch, Offset, TopicId};
 
 use super::StoredRecord;
 
+mod share;
 #[cfg(test)]
 pub(super) mod tests;
+
+pub use share::{
+    ShareCurrentValue, ShareGroupValue, ShareMemberValue, ShareRecord, ShareTopic, ShareTopicsValue,
+};
 
 /// One record, key and value. `value: None` is a tombstone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +91,13 @@ pub enum Record {
         member: String,
         /// Epoch and partitions.
         value: Option<CurrentMemberValue>,
+    },
+    /// A record of a share group.
+    Share {
+        /// Group.
+        group: String,
+        /// What it says.
+        record: ShareRecord,
     },
 }
 
@@ -287,6 +300,7 @@ impl Record {
                 w.string(member);
                 encode(value, |value| value.encode(&mut v))
             }
+            Record::Share { group, record } => record.encode(group, &mut w, &mut v),
         };
         w.finish()?;
         v.finish()?;
@@ -333,6 +347,10 @@ impl Record {
                 member: k.string()?.to_owned(),
                 value: decode(value, CurrentMemberValue::decode)?,
             },
+            kind if share::SHARE_KINDS.contains(&kind) => {
+                let (group, record) = ShareRecord::decode(kind, &mut k, value)?;
+                Record::Share { group, record }
+            }
             _ => return Ok(None),
         };
         Ok(Some(record))
@@ -347,7 +365,8 @@ impl Record {
             | Record::ConsumerMember { group, .. }
             | Record::TargetEpoch { group, .. }
             | Record::TargetMember { group, .. }
-            | Record::CurrentMember { group, .. } => group,
+            | Record::CurrentMember { group, .. }
+            | Record::Share { group, .. } => group,
         }
     }
 }
@@ -663,28 +682,13 @@ impl TargetEpochValue {
 impl TargetMemberValue {
     fn encode(&self, w: &mut Writer<'_>) {
         w.i16(0);
-        w.compact_array_len(self.partitions.len());
-        for (topic, partitions) in &self.partitions {
-            w.uuid(*topic);
-            w.compact_array_len(partitions.len());
-            for partition in partitions {
-                w.i32(*partition);
-            }
-            w.empty_tagged_fields();
-        }
+        share::encode_partitions(w, &self.partitions);
         w.empty_tagged_fields();
     }
 
     fn decode(r: &mut Reader<'_>, version: i16) -> Result<TargetMemberValue, DecodeError> {
         known(r, version, 0)?;
-        let len = r.compact_array_len(18)?;
-        let partitions = r.elements(len, |r| {
-            let topic = r.uuid()?;
-            let len = r.compact_array_len(4)?;
-            let partitions = r.elements(len, Reader::i32)?;
-            r.skip_tagged_fields()?;
-            Ok((topic, partitions))
-        })?;
+        let partitions = share::decode_partitions(r)?;
         r.skip_tagged_fields()?;
         Ok(TargetMemberValue { partitions })
     }

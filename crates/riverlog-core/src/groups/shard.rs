@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use riverlog_mutants::{Mutant, active};
-use riverlog_wire::{ErrorCode, Offset, ProducerId};
+use riverlog_wire::{ErrorCode, Offset, ProducerId, TopicId};
 
 use super::classic::Classic;
 use super::consumer::Consumer;
 use super::effects::{Out, SoftChange};
 use super::offsets::{Index, Offsets};
-use super::records::{OffsetValue, Record};
+use super::records::{OffsetValue, Record, ShareRecord};
+use super::share::Share;
 use super::{FetchedOffsets, GroupDescription, GroupSettings, Soft, StableOffsets, TopicPartition};
 use crate::Now;
 
@@ -57,6 +58,7 @@ enum Kind {
     /// Also a group of offsets alone.
     Classic(Box<Classic>),
     Consumer(Box<Consumer>),
+    Share(Box<Share>),
 }
 
 impl Group {
@@ -73,7 +75,7 @@ impl Group {
     fn is_void(&self) -> bool {
         let no_members = match &self.kind {
             Kind::Classic(classic) => classic.is_void(),
-            Kind::Consumer(_) => false,
+            Kind::Consumer(_) | Kind::Share(_) => false,
         };
         no_members && self.offsets.is_empty()
     }
@@ -82,6 +84,7 @@ impl Group {
         match &self.kind {
             Kind::Classic(classic) => classic.is_empty(),
             Kind::Consumer(consumer) => consumer.is_empty(),
+            Kind::Share(share) => share.is_empty(),
         }
     }
 
@@ -89,6 +92,7 @@ impl Group {
         match &self.kind {
             Kind::Classic(classic) => classic.next_deadline(held_until),
             Kind::Consumer(consumer) => consumer.next_deadline(held_until),
+            Kind::Share(share) => share.next_deadline(held_until),
         }
     }
 
@@ -96,6 +100,7 @@ impl Group {
         match &self.kind {
             Kind::Classic(classic) => classic.describe(name),
             Kind::Consumer(consumer) => consumer.describe(name),
+            Kind::Share(share) => share.describe(name),
         }
     }
 
@@ -113,6 +118,7 @@ impl Group {
                 value: None,
             }),
             Kind::Consumer(_) => Consumer::delete(name, out),
+            Kind::Share(_) => Share::delete(name, out),
         }
     }
 }
@@ -153,6 +159,7 @@ impl GroupShard {
             match &mut group.kind {
                 Kind::Classic(classic) => classic.loaded(now),
                 Kind::Consumer(consumer) => consumer.loaded(now, &self.settings),
+                Kind::Share(share) => share.loaded(now, &self.settings),
             }
         }
         let names: Vec<Arc<str>> = self.groups.keys().cloned().collect();
@@ -250,6 +257,7 @@ impl GroupShard {
                     (Kind::Classic(c), Some(v))
                         if !self.loading && c.generation() == v.generation => {}
                     (Kind::Consumer(c), Some(_)) if !c.is_empty() => {}
+                    (Kind::Share(_), Some(_)) => {}
                     (_, Some(value)) => {
                         let mut classic = Classic::from_value(value);
                         classic.loaded(now);
@@ -260,6 +268,21 @@ impl GroupShard {
                         **c = Classic::default();
                     }
                     (_, None) => {}
+                }
+            }
+            Record::Share { record, .. } => {
+                if let Kind::Classic(classic) = &group.kind
+                    && !record.is_tombstone()
+                    && (classic.is_empty() || self.loading)
+                {
+                    group.kind = Kind::Share(Box::default());
+                }
+                if let Kind::Share(share) = &mut group.kind {
+                    group.changed_at = end;
+                    deadline = share.apply(record, end, now, &self.settings);
+                    if matches!(record, ShareRecord::Group(None)) {
+                        group.kind = Kind::Classic(Box::default());
+                    }
                 }
             }
             Record::ConsumerGroup { value: None, .. } => {
@@ -321,6 +344,7 @@ impl GroupShard {
                     match &mut found.kind {
                         Kind::Classic(classic) => classic.renew(&member, until, synced),
                         Kind::Consumer(consumer) => consumer.renew(&member, until),
+                        Kind::Share(share) => share.renew(&member, until),
                     }
                     self.arm(&group, until);
                 }
@@ -426,6 +450,23 @@ impl GroupShard {
             each.collect()
         });
         (found, after)
+    }
+
+    /// Partitions of which something is kept for a share group; GROUP_ID_NOT_FOUND. The second value is the position that must be
+    /// durable before it is told.
+    pub fn share_topics(
+        &self,
+        group: &str,
+    ) -> (Result<Vec<(TopicId, Vec<i32>)>, ErrorCode>, Offset) {
+        match self.groups.get(group) {
+            Some(Group {
+                kind: Kind::Share(share),
+                changed_at,
+                ..
+            }) => (Ok(share.kept_topics()), *changed_at),
+            Some(other) => (Err(ErrorCode::GROUP_ID_NOT_FOUND), other.changed_at),
+            None => (Err(ErrorCode::GROUP_ID_NOT_FOUND), self.removed_at),
+        }
     }
 
     /// All groups, in order of name.

@@ -326,6 +326,7 @@ impl Story {
                 )
             }
             Record::CurrentMember { group, member, .. } => format!("- {group} {member} has"),
+            Record::Share { group, record } => format!("  {group} {record:?}"),
         };
         self.say(&format!("  {line}"));
     }

@@ -11,8 +11,8 @@ pub struct Feature {
     pub max: i16,
 }
 
-/// All that this release supports, in order of name; other features are refused. A coordinator that isn't here yet (share,
-/// streams) has no level, so that no client is told to use it.
+/// All that this release supports, in order of name; other features are refused. A coordinator that isn't here yet (streams)
+/// has no level, so that no client is told to use it.
 pub const SUPPORTED: &[Feature] = &[
     Feature {
         name: "group.version",
@@ -24,6 +24,11 @@ pub const SUPPORTED: &[Feature] = &[
         name: "metadata.version",
         min: 7,
         max: 33,
+    },
+    Feature {
+        name: "share.version",
+        min: 0,
+        max: 1,
     },
     Feature {
         name: "transaction.version",

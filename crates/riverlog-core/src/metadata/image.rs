@@ -156,6 +156,9 @@ impl crate::groups::Topics for MetadataImage {
             .map(|(_, n)| n.as_str())
             .collect()
     }
+    fn group_config(&self, group: &str, key: &str) -> Option<&str> {
+        self.group_configs.get(group)?.get(key).map(String::as_str)
+    }
 }
 
 /// Sets or takes back a config of one resource; a resource without configs leaves no trace.

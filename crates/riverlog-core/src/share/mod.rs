@@ -7,6 +7,7 @@
 mod partition;
 mod ranges;
 mod records;
+mod reset;
 mod state;
 
 pub use partition::{
@@ -14,6 +15,7 @@ pub use partition::{
     SharePartition, StateUpdate,
 };
 pub use records::{DeliveryState, StateBatch};
+pub use reset::OffsetReset;
 pub use state::{
     ShareAnswer, ShareCommand, ShareDecision, ShareEffect, ShareKey, ShareSettings, ShareShard,
     ShareSoft, ShareState, ShareSummary,

@@ -213,7 +213,7 @@ impl Record {
 }
 
 impl SharePartition {
-    /// Nothing was given out; the first record is that at `start`.
+    /// Nothing was given out; the first record is that at `start`, which is still to be told.
     pub fn new(start: Offset) -> SharePartition {
         SharePartition {
             start: start.0,
@@ -223,13 +223,14 @@ impl SharePartition {
             complete: 0,
             locks: BTreeMap::new(),
             untold: Vec::new(),
-            moved: false,
+            moved: true,
         }
     }
 
     /// As the coordinator kept it. What lies between its batches was given out, and nobody said anything of it.
     pub fn restored(start: Offset, batches: &[StateBatch]) -> SharePartition {
         let mut partition = SharePartition::new(start);
+        partition.moved = false;
         for batch in batches {
             let (first, last) = (batch.first.0.max(partition.end), batch.last.0);
             if last < first || last == i64::MAX {
@@ -343,8 +344,8 @@ impl SharePartition {
 
     /// Takes what a member says of records that it has: all of it, or nothing.
     ///
-    /// Returns what the coordinator must keep before the member gets its answer. Records before the start are done with, and
-    /// nothing is said against them.
+    /// What it changed must be kept by the coordinator before the member gets its answer. Records before the start are
+    /// done with, and nothing is said against them.
     ///
     /// - INVALID_REQUEST: ranges that overlap, or are out of order, or have another number of types than of offsets.
     /// - INVALID_RECORD_STATE: the member doesn't have all these records.
@@ -354,7 +355,7 @@ impl SharePartition {
         acknowledgements: &[Acknowledgement],
         now: Duration,
         limits: &ShareLimits,
-    ) -> Result<Option<StateUpdate>, ErrorCode> {
+    ) -> Result<(), ErrorCode> {
         let mut runs = Vec::new();
         for acknowledgement in acknowledgements {
             let more = acknowledgement.runs()?;
@@ -392,7 +393,7 @@ impl SharePartition {
             });
         }
         self.advance();
-        Ok(self.take_update())
+        Ok(())
     }
 
     fn has(&self, member: &str, first: i64, last: i64) -> bool {
@@ -407,7 +408,7 @@ impl SharePartition {
     }
 
     /// A member's session is over: what it has is offered again, as if it had never been given out.
-    pub fn release(&mut self, member: &str) -> Option<StateUpdate> {
+    pub fn release(&mut self, member: &str) {
         self.change(self.start, self.end - 1, |record| {
             let held =
                 matches!(&record.state, State::Acquired { member: by, .. } if **by == *member);
@@ -416,20 +417,18 @@ impl SharePartition {
                 count: (record.count - 1).max(0),
             })
         });
-        self.take_update()
     }
 
     /// Gives back records whose time is up.
-    pub fn expire(&mut self, now: Duration, limits: &ShareLimits) -> Option<StateUpdate> {
+    pub fn expire(&mut self, now: Duration, limits: &ShareLimits) {
         if self.next_deadline().is_none_or(|at| at > now) {
-            return None;
+            return;
         }
         self.change(self.start, self.end - 1, |record| {
             let over = matches!(&record.state, State::Acquired { until, .. } if *until <= now);
             over.then(|| Record::released(record.count, limits))
         });
         self.advance();
-        self.take_update()
     }
 
     /// When the time of some record is up.
@@ -438,29 +437,25 @@ impl SharePartition {
     }
 
     /// The log begins at `start` now: what lay before it can't be given out, and needs no acknowledgement.
-    pub fn log_starts_at(&mut self, start: Offset) -> Option<StateUpdate> {
+    pub fn log_starts_at(&mut self, start: Offset) {
         if start.0 <= self.start {
-            return None;
+            return;
         }
         self.take(self.start, start.0 - 1);
         self.start = start.0;
         self.end = self.end.max(start.0);
         self.moved = true;
         self.advance();
-        self.take_update()
     }
 
-    /// Whether a member has records.
-    pub fn is_acquired_by(&self, member: &str) -> bool {
-        let mut records = self.records.iter();
-        records.any(|(_, _, record)| {
-            matches!(&record.state, State::Acquired { member: by, .. } if **by == *member)
-        })
+    /// Whether the coordinator knows everything.
+    pub fn is_told(&self) -> bool {
+        self.untold.is_empty() && !self.moved
     }
 
     /// What the coordinator doesn't know yet.
     pub fn take_update(&mut self) -> Option<StateUpdate> {
-        if self.untold.is_empty() && !self.moved {
+        if self.is_told() {
             return None;
         }
         self.moved = false;

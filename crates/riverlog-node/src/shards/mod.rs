@@ -49,6 +49,8 @@ pub(crate) trait Coordinator: Sized + Send + 'static {
     const TOPIC: &'static str;
     /// The broker key for the size of its segments.
     const SEGMENT_BYTES_KEY: &'static str;
+    /// How old records of the topic go.
+    const CLEANUP: &'static [(&'static str, &'static str)] = &[("cleanup.policy", "compact")];
     /// Shards are loaded when their partitions are opened, also when nobody asks.
     const LOADS_AT_ONCE: bool;
 
@@ -158,7 +160,6 @@ impl Node {
             .text(C::SEGMENT_BYTES_KEY)
             .unwrap_or("104857600");
         let configs = [
-            ("cleanup.policy", "compact"),
             ("riverlog.durability", "sync"),
             ("compression.type", "producer"),
             ("segment.bytes", segment_bytes),
@@ -170,8 +171,9 @@ impl Node {
                 Quorum::Own => 1,
                 Quorum::Shared => -1,
             },
-            configs: configs
+            configs: C::CLEANUP
                 .iter()
+                .chain(&configs)
                 .map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned())))
                 .collect(),
             id: self.new_topic_id(),

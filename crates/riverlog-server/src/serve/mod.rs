@@ -366,6 +366,7 @@ async fn serve(
                 max_frame_bytes: size("socket.request.max.bytes"),
                 auto_create_topics: values.is_true("auto.create.topics.enable"),
                 fetch_sessions: size("max.incremental.fetch.session.cache.slots"),
+                share_sessions: size("group.share.max.share.sessions"),
                 max_fetch_bytes: size("fetch.max.bytes"),
                 max_described_partitions: size("max.request.partition.size.limit"),
                 voters: cluster.as_ref().map(voters),

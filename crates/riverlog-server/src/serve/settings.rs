@@ -68,6 +68,9 @@ pub(crate) fn node_settings(config: &Config) -> NodeSettings {
             metadata_max_bytes: size("offset.metadata.max.bytes"),
             consumer_session_timeout: millis("group.consumer.session.timeout.ms"),
             consumer_heartbeat_interval: millis("group.consumer.heartbeat.interval.ms"),
+            share_session_timeout: millis("group.share.session.timeout.ms"),
+            share_heartbeat_interval: millis("group.share.heartbeat.interval.ms"),
+            share_max_size: size("group.share.max.size"),
         },
         transactions: TransactionSettings {
             max_timeout: millis("transaction.max.timeout.ms"),

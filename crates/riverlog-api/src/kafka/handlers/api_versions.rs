@@ -49,6 +49,7 @@ pub(super) fn handle(context: &Context<'_>, request: ApiVersionsRequest, respond
 fn is_there(feature: &str) -> bool {
     match feature {
         "group.version" => is_served(ApiKey::ConsumerGroupHeartbeat),
+        "share.version" => is_served(ApiKey::ShareFetch),
         _ => true,
     }
 }

@@ -1,7 +1,7 @@
-//! FindCoordinator v0–v6 (KIP-98, 699). Groups are coordinated here. So are transactions, which aren't served yet: producers
-//! learn that at once from InitProducerId, where a missing coordinator would be looked for until they time out. Share groups
-//! (v6) have no coordinator.
+//! FindCoordinator v0–v6 (KIP-98, 699, 932). The coordinator of what is kept of share groups (v6) is asked for by
+//! `group:topic id:partition`.
 
+use riverlog_core::share::ShareKey;
 use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::find_coordinator_response::Coordinator;
 use riverlog_wire::messages::{FindCoordinatorRequest, FindCoordinatorResponse};
@@ -12,6 +12,7 @@ use crate::kafka::session::Context;
 /// Key types by their number on the wire.
 const GROUP: i8 = 0;
 const TRANSACTION: i8 = 1;
+const SHARE: i8 = 2;
 
 pub(super) fn handle(context: &Context<'_>, request: FindCoordinatorRequest, responder: Responder) {
     let keys = if context.version >= 4 {
@@ -49,6 +50,9 @@ fn find(context: &Context<'_>, key_type: i8, key: String) -> Coordinator {
     let broker = match key_type {
         GROUP => node.group_coordinator(&key, now),
         TRANSACTION => node.transaction_coordinator(&key, now),
+        SHARE if context.version >= 6 && ShareKey::parse(&key).is_some() => {
+            node.share_coordinator(&key, now)
+        }
         _ => return failed(key, ErrorCode::INVALID_REQUEST),
     };
     let address = broker.and_then(|broker| Some((broker, context.door.address_of(broker)?)));

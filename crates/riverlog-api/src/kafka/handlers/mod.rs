@@ -5,6 +5,7 @@ mod add_partitions_to_txn;
 mod add_raft_voter;
 mod alter_configs;
 mod alter_replica_log_dirs;
+mod alter_share_group_offsets;
 mod api_versions;
 mod commits;
 mod configs;
@@ -16,6 +17,7 @@ mod create_topics;
 mod delete_acls;
 mod delete_groups;
 mod delete_records;
+mod delete_share_group_offsets;
 mod delete_topics;
 mod describe_acls;
 mod describe_cluster;
@@ -24,6 +26,7 @@ mod describe_groups;
 mod describe_log_dirs;
 mod describe_producers;
 mod describe_quorum;
+mod describe_share_group_offsets;
 mod describe_topic_partitions;
 mod describe_transactions;
 mod elect_leaders;
@@ -50,6 +53,11 @@ mod operations;
 mod produce;
 mod remove_raft_voter;
 mod sasl_handshake;
+mod share;
+mod share_acknowledge;
+mod share_fetch;
+mod share_group_describe;
+mod share_group_heartbeat;
 mod sync_group;
 mod transactions;
 mod txn_offset_commit;
@@ -161,6 +169,13 @@ served! {
         ListTransactions => list_transactions,
         AddRaftVoter => add_raft_voter,
         RemoveRaftVoter => remove_raft_voter,
+        ShareGroupHeartbeat => share_group_heartbeat,
+        ShareGroupDescribe => share_group_describe,
+        ShareFetch => share_fetch,
+        ShareAcknowledge => share_acknowledge,
+        DescribeShareGroupOffsets => describe_share_group_offsets,
+        AlterShareGroupOffsets => alter_share_group_offsets,
+        DeleteShareGroupOffsets => delete_share_group_offsets,
     }
     raw {
         Produce => produce,

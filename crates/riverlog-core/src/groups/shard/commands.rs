@@ -13,9 +13,10 @@ use crate::groups::classic::{self, Classic, Context, Synced};
 use crate::groups::consumer::{Consumer, Heartbeat, leave_by_name};
 use crate::groups::effects::{Out, SoftChange};
 use crate::groups::offsets;
+use crate::groups::share::{self, Share};
 use crate::groups::{
     Answer, CommittedOffset, ConsumerHeartbeat, ConsumerHeartbeatAnswer, Decision, GroupAnswer,
-    GroupCommand, Join, Sync, Token, TopicPartition, Topics,
+    GroupCommand, Join, ShareHeartbeat, Sync, Token, TopicPartition, Topics,
 };
 
 impl GroupShard {
@@ -61,6 +62,20 @@ impl GroupShard {
             }
             GroupCommand::ConsumerHeartbeat(request) => {
                 self.consumer_heartbeat(request, token, topics, now, &mut out);
+            }
+            GroupCommand::ShareHeartbeat(request) => {
+                self.share_heartbeat(request, token, topics, now, &mut out);
+            }
+            GroupCommand::ShareTopics { group, add, remove } => {
+                let error = match self.groups.get(group.as_str()).map(|g| &g.kind) {
+                    Some(Kind::Share(share)) if share.is_empty() => {
+                        share.set_topics(&group, &add, &remove, topics, now, &mut out);
+                        ErrorCode::NONE
+                    }
+                    Some(Kind::Share(_)) => ErrorCode::NON_EMPTY_GROUP,
+                    _ => ErrorCode::GROUP_ID_NOT_FOUND,
+                };
+                out.answer(token, self.read_at(&group), GroupAnswer::Error(error));
             }
             GroupCommand::Commit {
                 group,
@@ -147,12 +162,51 @@ impl GroupShard {
                 return out.answer(token, after, GroupAnswer::ConsumerHeartbeat(answer));
             }
             Some(Kind::Classic(classic)) => (None, classic.is_managed()),
+            Some(Kind::Share(_)) => {
+                let answer = ConsumerHeartbeatAnswer {
+                    message: Some("the group is a share group; choose another name".to_owned()),
+                    ..refused_heartbeat(ErrorCode::GROUP_ID_NOT_FOUND, request.member)
+                };
+                return out.answer(token, after, GroupAnswer::ConsumerHeartbeat(answer));
+            }
             None => (None, false),
         };
         let heartbeat = Heartbeat {
             group: group.unwrap_or(&nobody),
             exists: group.is_some(),
             replaces_classic,
+            changed_at: after,
+            topics,
+            settings: &self.settings,
+            now,
+        };
+        heartbeat.decide(request, token, out);
+    }
+
+    fn share_heartbeat(
+        &self,
+        request: ShareHeartbeat,
+        token: Token,
+        topics: &dyn Topics,
+        now: Now,
+        out: &mut Out,
+    ) {
+        let after = self.read_at(&request.group);
+        let nobody = Share::default();
+        let group = match self.groups.get(request.group.as_str()).map(|g| &g.kind) {
+            Some(Kind::Share(share)) => Some(share.as_ref()),
+            Some(Kind::Classic(_) | Kind::Consumer(_)) => {
+                let answer = ConsumerHeartbeatAnswer {
+                    message: Some("the group is no share group; choose another name".to_owned()),
+                    ..refused_heartbeat(ErrorCode::GROUP_ID_NOT_FOUND, request.member)
+                };
+                return out.answer(token, after, GroupAnswer::ConsumerHeartbeat(answer));
+            }
+            None => None,
+        };
+        let heartbeat = share::Heartbeat {
+            group: group.unwrap_or(&nobody),
+            exists: group.is_some(),
             changed_at: after,
             topics,
             settings: &self.settings,
@@ -184,6 +238,8 @@ impl GroupShard {
         let anyone = transactional && generation < 0 && member.is_empty() && instance.is_none();
         let unknown_since = if transactional { 6 } else { 9 };
         let allowed = match self.groups.get(group).map(|g| &g.kind) {
+            // It has its own way to say what is done.
+            Some(Kind::Share(_)) => Err(ErrorCode::GROUP_ID_NOT_FOUND),
             Some(_) if anyone => Ok(None),
             Some(Kind::Classic(c)) if transactional => c
                 .check_txn_commit(member, instance, generation)
@@ -225,7 +281,7 @@ impl GroupShard {
         let group = self.groups.get(group)?;
         match &group.kind {
             Kind::Classic(classic) => Some((classic, group.changed_at)),
-            Kind::Consumer(_) => None,
+            Kind::Consumer(_) | Kind::Share(_) => None,
         }
     }
 
@@ -267,6 +323,7 @@ impl GroupShard {
                 Some(Kind::Consumer(consumer)) if !consumer.is_empty() => {
                     Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
                 }
+                Some(Kind::Share(_)) => Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL),
                 Some(Kind::Classic(_)) => Ok(()),
                 _ if !join.member.is_empty() => Err(ErrorCode::UNKNOWN_MEMBER_ID),
                 _ => Ok(()),
@@ -333,7 +390,7 @@ impl GroupShard {
         }
         let mut errors = vec![ErrorCode::UNKNOWN_MEMBER_ID; members.len()];
         match self.groups.get(group).map(|g| &g.kind) {
-            None => {}
+            None | Some(Kind::Share(_)) => {}
             Some(Kind::Classic(_)) => {
                 self.change(group, now, out, |classic, cx| {
                     errors = classic.leave(members, cx);
@@ -365,6 +422,10 @@ impl GroupShard {
             }
             Kind::Classic(classic) => classic.read_topics(),
             Kind::Consumer(consumer) => Some(consumer.subscribed(topics)),
+            Kind::Share(_) => {
+                let error = ErrorCode::GROUP_ID_NOT_FOUND;
+                return out.answer(token, group.changed_at, whole(error));
+            }
         };
         let mut gone = BTreeSet::new();
         let errors = partitions
@@ -455,9 +516,12 @@ impl Shape {
         match command {
             GroupCommand::Join(join) => Shape::Join(join.member.clone()),
             GroupCommand::Sync(_) => Shape::Sync,
-            GroupCommand::Heartbeat { .. } | GroupCommand::DeleteGroup { .. } => Shape::Error,
+            GroupCommand::Heartbeat { .. }
+            | GroupCommand::DeleteGroup { .. }
+            | GroupCommand::ShareTopics { .. } => Shape::Error,
             GroupCommand::Leave { members, .. } => Shape::Leave(members.len()),
             GroupCommand::ConsumerHeartbeat(h) => Shape::ConsumerHeartbeat(h.member.clone()),
+            GroupCommand::ShareHeartbeat(h) => Shape::ConsumerHeartbeat(h.member.clone()),
             GroupCommand::Commit { offsets, .. } | GroupCommand::TxnCommit { offsets, .. } => {
                 Shape::Partitions(offsets.len())
             }
@@ -492,11 +556,13 @@ impl GroupCommand {
             GroupCommand::Join(join) => &join.group,
             GroupCommand::Sync(sync) => &sync.group,
             GroupCommand::ConsumerHeartbeat(heartbeat) => &heartbeat.group,
+            GroupCommand::ShareHeartbeat(heartbeat) => &heartbeat.group,
             GroupCommand::Heartbeat { group, .. }
             | GroupCommand::Leave { group, .. }
             | GroupCommand::Commit { group, .. }
             | GroupCommand::TxnCommit { group, .. }
             | GroupCommand::DeleteOffsets { group, .. }
+            | GroupCommand::ShareTopics { group, .. }
             | GroupCommand::DeleteGroup { group } => group,
         }
     }

@@ -47,6 +47,10 @@ impl GroupShard {
                         let held = self.held_until;
                         consumer.timers(name, topics, now, &self.settings, held, &mut out);
                     }
+                    Kind::Share(share) => {
+                        let held = self.held_until;
+                        share.timers(name, topics, now, &self.settings, held, &mut out);
+                    }
                 }
             }
             out.soft(SoftChange::Rearm(name.clone()));
@@ -111,8 +115,12 @@ impl GroupShard {
                     out.record(&forget_offset(name, topic, partition));
                 }
             }
-            if let Kind::Consumer(consumer) = &group.kind {
-                consumer.topics_changed(name, topics, now, &self.settings, out);
+            match &group.kind {
+                Kind::Classic(_) => {}
+                Kind::Consumer(consumer) => {
+                    consumer.topics_changed(name, topics, now, &self.settings, out);
+                }
+                Kind::Share(share) => share.topics_changed(name, topics, now, &self.settings, out),
             }
         });
         if next.is_some() || self.topics_walk.is_some() {
@@ -143,6 +151,8 @@ impl GroupShard {
                 c.empty_since().unwrap_or(-1),
                 c.is_empty(),
             ),
+            // It has no offsets of this kind, and what it has doesn't grow old.
+            Kind::Share(_) => return,
         };
         let mut gone = Vec::new();
         let mut left = false;

@@ -31,6 +31,24 @@ fn ask(member: &str, max_records: i64, mode: AcquireMode) -> Acquire {
     }
 }
 
+/// The coordinator knows where it begins.
+fn begun(start: i64) -> SharePartition {
+    let mut partition = SharePartition::new(Offset(start));
+    assert_eq!(kept(partition.take_update()), (start, 0, vec![]));
+    partition
+}
+
+/// What a member says, and what is to be kept of it.
+fn tell(
+    partition: &mut SharePartition,
+    member: &str,
+    what: &[Acknowledgement],
+    now: Duration,
+) -> Result<Option<StateUpdate>, ErrorCode> {
+    partition.acknowledge(member, what, now, &limits())?;
+    Ok(partition.take_update())
+}
+
 fn all(member: &str) -> Acquire {
     ask(member, 500, AcquireMode::BatchOptimized)
 }
@@ -58,31 +76,31 @@ fn kept(update: Option<StateUpdate>) -> (i64, i32, Vec<(i64, i64, i8, i16)>) {
 
 #[test]
 fn accepted_records_move_the_start() {
-    let mut partition = SharePartition::new(Offset(5));
+    let mut partition = begun(5);
     let log = [batch(5, 7), batch(8, 9)];
     let acquired = partition.acquire(&all("a"), Offset(5), &log, SECOND, &limits());
     assert_eq!(got(&acquired), [(5, 9, 1)]);
     assert_eq!(partition.next_fetch(&limits()), Some(Offset(10)));
     let later = say(7, 7, &[Acknowledge::Accept]);
-    let update = partition.acknowledge("a", &later, SECOND, &limits());
+    let update = tell(&mut partition, "a", &later, SECOND);
     assert_eq!(kept(update.unwrap()), (5, 1, vec![(7, 7, 2, 0)]));
     let rest = say(5, 6, &[Acknowledge::Accept, Acknowledge::Gap]);
-    let update = partition.acknowledge("a", &rest, SECOND, &limits());
+    let update = tell(&mut partition, "a", &rest, SECOND);
     assert_eq!(kept(update.unwrap()), (8, 0, vec![]));
     // Once more: it is below the start, and nobody minds.
-    let update = partition.acknowledge("a", &rest, SECOND, &limits());
+    let update = tell(&mut partition, "a", &rest, SECOND);
     assert_eq!(update, Ok(None));
 }
 
 #[test]
 fn a_released_record_comes_again_until_it_was_given_out_often_enough() {
-    let mut partition = SharePartition::new(Offset(0));
+    let mut partition = begun(0);
     let log = [batch(0, 0)];
     for count in 1..=3 {
         let acquired = partition.acquire(&all("a"), Offset(0), &log, SECOND, &limits());
         assert_eq!(got(&acquired), [(0, 0, count)]);
         let release = say(0, 0, &[Acknowledge::Release]);
-        let update = partition.acknowledge("a", &release, SECOND, &limits());
+        let update = tell(&mut partition, "a", &release, SECOND);
         match count {
             3 => assert_eq!(kept(update.unwrap()), (1, 0, vec![])),
             _ => assert_eq!(kept(update.unwrap()), (0, 0, vec![(0, 0, 0, count)])),
@@ -93,43 +111,65 @@ fn a_released_record_comes_again_until_it_was_given_out_often_enough() {
 
 #[test]
 fn time_that_is_up_counts_and_a_session_that_is_lost_does_not() {
-    let mut partition = SharePartition::new(Offset(0));
+    let mut partition = begun(0);
     let log = [batch(0, 4)];
     partition.acquire(&all("a"), Offset(0), &log, SECOND, &limits());
     assert_eq!(partition.next_deadline(), Some(SECOND * 11));
-    assert_eq!(partition.expire(SECOND * 10, &limits()), None);
-    let update = partition.expire(SECOND * 11, &limits());
+    assert_eq!(
+        {
+            partition.expire(SECOND * 10, &limits());
+            partition.take_update()
+        },
+        None
+    );
+    let update = {
+        partition.expire(SECOND * 11, &limits());
+        partition.take_update()
+    };
     assert_eq!(kept(update), (0, 0, vec![(0, 4, 0, 1)]));
     let acquired = partition.acquire(&all("b"), Offset(0), &log, SECOND * 12, &limits());
     assert_eq!(got(&acquired), [(0, 4, 2)]);
-    assert_eq!(partition.release("a"), None);
-    assert_eq!(kept(partition.release("b")), (0, 0, vec![(0, 4, 0, 1)]));
+    assert_eq!(
+        {
+            partition.release("a");
+            partition.take_update()
+        },
+        None
+    );
+    assert_eq!(
+        kept({
+            partition.release("b");
+            partition.take_update()
+        }),
+        (0, 0, vec![(0, 4, 0, 1)])
+    );
     assert_eq!(partition.next_deadline(), None);
 }
 
 #[test]
 fn a_renewed_record_stays_with_its_member() {
-    let mut partition = SharePartition::new(Offset(0));
+    let mut partition = begun(0);
     partition.acquire(&all("a"), Offset(0), &[batch(0, 1)], SECOND, &limits());
     let renew = say(1, 1, &[Acknowledge::Renew]);
-    let update = partition.acknowledge("a", &renew, SECOND * 9, &limits());
+    let update = tell(&mut partition, "a", &renew, SECOND * 9);
     assert_eq!(update, Ok(None));
-    let update = partition.expire(SECOND * 11, &limits());
+    let update = {
+        partition.expire(SECOND * 11, &limits());
+        partition.take_update()
+    };
     assert_eq!(kept(update), (0, 0, vec![(0, 0, 0, 1)]));
     assert_eq!(partition.next_deadline(), Some(SECOND * 19));
 }
 
 #[test]
 fn what_a_member_does_not_have_it_cannot_acknowledge() {
-    let mut partition = SharePartition::new(Offset(0));
+    let mut partition = begun(0);
     partition.acquire(&all("a"), Offset(0), &[batch(0, 4)], SECOND, &limits());
     let accept = |first, last| say(first, last, &[Acknowledge::Accept]);
     let invalid_state = Err(ErrorCode::INVALID_RECORD_STATE);
     let invalid = Err(ErrorCode::INVALID_REQUEST);
     let mut tell = |who: &str, what: &[Acknowledgement]| {
-        partition
-            .acknowledge(who, what, SECOND, &limits())
-            .map(|update| update.is_some())
+        tell(&mut partition, who, what, SECOND).map(|update| update.is_some())
     };
     assert_eq!(tell("b", &accept(0, 4)), invalid_state);
     assert_eq!(tell("a", &accept(3, 5)), invalid_state);
@@ -147,7 +187,7 @@ fn what_a_member_does_not_have_it_cannot_acknowledge() {
 
 #[test]
 fn offsets_without_records_are_done_with() {
-    let mut partition = SharePartition::new(Offset(0));
+    let mut partition = begun(0);
     let control = FetchedBatch {
         visible: false,
         ..batch(5, 5)
@@ -156,25 +196,30 @@ fn offsets_without_records_are_done_with() {
     let acquired = partition.acquire(&all("a"), Offset(0), &log, SECOND, &limits());
     assert_eq!(got(&acquired), [(2, 3, 1), (8, 9, 1)]);
     assert_eq!(partition.start(), Offset(2));
-    let update = partition.acknowledge("a", &say(2, 3, &[Acknowledge::Accept]), SECOND, &limits());
+    let update = tell(
+        &mut partition,
+        "a",
+        &say(2, 3, &[Acknowledge::Accept]),
+        SECOND,
+    );
     assert_eq!(kept(update.unwrap()).0, 8);
 }
 
 #[test]
 fn modes_keep_to_the_limit_by_batch_or_by_record() {
     let log = [batch(0, 3), batch(4, 7), batch(8, 9)];
-    let mut partition = SharePartition::new(Offset(0));
+    let mut partition = begun(0);
     let five = ask("a", 5, AcquireMode::BatchOptimized);
     let acquired = partition.acquire(&five, Offset(0), &log, SECOND, &limits());
     assert_eq!(got(&acquired), [(0, 7, 1)]);
-    let mut partition = SharePartition::new(Offset(0));
+    let mut partition = begun(0);
     let five = ask("a", 5, AcquireMode::RecordLimit);
     let acquired = partition.acquire(&five, Offset(0), &log, SECOND, &limits());
     assert_eq!(got(&acquired), [(0, 4, 1)]);
     assert_eq!(partition.next_fetch(&limits()), Some(Offset(5)));
     let acquired = partition.acquire(&five, Offset(4), &log[1..], SECOND, &limits());
     assert_eq!(got(&acquired), [(5, 9, 1)]);
-    let mut partition = SharePartition::new(Offset(0));
+    let mut partition = begun(0);
     let split = Acquire {
         batch_size: 4,
         ..all("a")
@@ -185,25 +230,23 @@ fn modes_keep_to_the_limit_by_batch_or_by_record() {
 
 #[test]
 fn no_more_than_the_window_is_given_out() {
-    let mut partition = SharePartition::new(Offset(0));
+    let mut partition = begun(0);
     let log: Vec<FetchedBatch> = (0..10).map(|n| batch(n * 8, n * 8 + 7)).collect();
     let acquired = partition.acquire(&all("a"), Offset(0), &log, SECOND, &limits());
     assert_eq!(got(&acquired), [(0, 31, 1)]);
     assert_eq!(partition.next_fetch(&limits()), None);
     let first = say(0, 7, &[Acknowledge::Accept]);
-    partition
-        .acknowledge("a", &first, SECOND, &limits())
-        .unwrap();
+    tell(&mut partition, "a", &first, SECOND).unwrap();
     assert_eq!(partition.next_fetch(&limits()), Some(Offset(32)));
 }
 
 #[test]
 fn it_comes_back_as_it_was_told() {
-    let mut partition = SharePartition::new(Offset(0));
+    let mut partition = begun(0);
     partition.acquire(&all("a"), Offset(0), &[batch(0, 9)], SECOND, &limits());
     let mut types = [Acknowledge::Release; 6];
     types[2] = Acknowledge::Accept;
-    let update = partition.acknowledge("a", &say(2, 7, &types), SECOND, &limits());
+    let update = tell(&mut partition, "a", &say(2, 7, &types), SECOND);
     let update = update.unwrap().unwrap();
     let mut again = SharePartition::restored(update.start, &update.batches);
     assert_eq!((again.start(), again.end()), (Offset(0), Offset(8)));
@@ -213,14 +256,32 @@ fn it_comes_back_as_it_was_told() {
 
 #[test]
 fn a_log_that_begins_later_takes_records_away() {
-    let mut partition = SharePartition::new(Offset(0));
+    let mut partition = begun(0);
     partition.acquire(&all("a"), Offset(0), &[batch(0, 9)], SECOND, &limits());
-    assert_eq!(kept(partition.log_starts_at(Offset(4))), (4, 0, vec![]));
-    assert_eq!(partition.log_starts_at(Offset(4)), None);
+    assert_eq!(
+        kept({
+            partition.log_starts_at(Offset(4));
+            partition.take_update()
+        }),
+        (4, 0, vec![])
+    );
+    assert_eq!(
+        {
+            partition.log_starts_at(Offset(4));
+            partition.take_update()
+        },
+        None
+    );
     let accept = say(0, 9, &[Acknowledge::Accept]);
-    let update = partition.acknowledge("a", &accept, SECOND, &limits());
+    let update = tell(&mut partition, "a", &accept, SECOND);
     assert_eq!(kept(update.unwrap()).0, 10);
-    assert_eq!(kept(partition.log_starts_at(Offset(20))), (20, 0, vec![]));
+    assert_eq!(
+        kept({
+            partition.log_starts_at(Offset(20));
+            partition.take_update()
+        }),
+        (20, 0, vec![])
+    );
     assert_eq!(partition.next_fetch(&limits()), Some(Offset(20)));
 }
 
@@ -307,7 +368,7 @@ proptest! {
         let log = log();
         let limits = limits();
         let mut now = SECOND;
-        let mut partition = SharePartition::new(Offset(0));
+        let mut partition = begun(0);
         let mut model = Model::default();
         // What the coordinator keeps.
         let mut stored: BTreeMap<i64, StateBatch> = BTreeMap::new();
@@ -391,7 +452,7 @@ proptest! {
                     };
                     let allowed = (first..=last).all(|at| at < model.start || mine(at));
                     let answer =
-                        partition.acknowledge(member, &say(first, last, &kinds), now, &limits);
+                        tell(&mut partition, member, &say(first, last, &kinds), now);
                     match answer {
                         Err(ErrorCode::INVALID_REQUEST) => prop_assert!(first < 0),
                         Err(_) => prop_assert!(!allowed),
@@ -424,7 +485,8 @@ proptest! {
                     }
                 }
                 Step::Release(member) => {
-                    update = partition.release(MEMBERS[member]);
+                    partition.release(MEMBERS[member]);
+                    update = partition.take_update();
                     for place in &mut model.records {
                         if let Single::Acquired(by, _, count) = *place
                             && by == MEMBERS[member]
@@ -435,7 +497,8 @@ proptest! {
                 }
                 Step::Pass(seconds) => {
                     now += SECOND * seconds as u32;
-                    update = partition.expire(now, &limits);
+                    partition.expire(now, &limits);
+                    update = partition.take_update();
                     for place in &mut model.records {
                         if let Single::Acquired(_, until, count) = *place
                             && until <= now
@@ -446,7 +509,8 @@ proptest! {
                 }
                 Step::LogStarts(more) => {
                     let start = model.start + more;
-                    update = partition.log_starts_at(Offset(start));
+                    partition.log_starts_at(Offset(start));
+                    update = partition.take_update();
                     while model.start < start {
                         if !model.records.is_empty() {
                             model.records.remove(0);
