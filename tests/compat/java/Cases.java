@@ -7,6 +7,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -16,10 +18,14 @@ import java.util.concurrent.TimeoutException;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.GroupListing;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -27,6 +33,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -77,6 +84,7 @@ public class Cases {
             rebalance(CONSUMER);
             resumes(CONSUMER);
         });
+        report("share-group", Cases::shareGroup);
         report("offsets-by-time", Cases::offsetsByTime);
         report("groups-listed", Cases::groupsListed);
         report("delete-topic", Cases::deleteTopic);
@@ -420,6 +428,90 @@ public class Cases {
         }
         var record = read(where, 1, 7).get(0);
         same(List.of(record.offset(), record.timestamp()), List.of(7L, EPOCH_MS + 7 * STEP_MS), "record at offset 7");
+    }
+
+    /** What three members of a share group have made of each record, by its number. */
+    record Shared(Map<Integer, Integer> accepted, Set<Integer> rejected) {
+        boolean isWhole(int count) {
+            return accepted.size() + rejected.size() >= count;
+        }
+    }
+
+    static KafkaShareConsumer<byte[], byte[]> sharing(String shareGroup) {
+        return new KafkaShareConsumer<>(settings("group.id", shareGroup, "max.poll.records", "50",
+            "share.acknowledgement.mode", "explicit", "key.deserializer", ByteArrayDeserializer.class.getName(),
+            "value.deserializer", ByteArrayDeserializer.class.getName()));
+    }
+
+    /** Takes records until all are done with; `leaves`: goes with the first ones in hand. */
+    static void share(String shareGroup, String where, int count, boolean leaves, Shared shared) throws Exception {
+        try (var member = sharing(shareGroup)) {
+            member.subscribe(List.of(where));
+            while (!shared.isWhole(count)) {
+                var records = member.poll(Duration.ofMillis(200));
+                if (records.isEmpty()) {
+                    continue;
+                }
+                if (leaves) {
+                    return;
+                }
+                List<Integer> accepted = new ArrayList<>();
+                List<Integer> rejected = new ArrayList<>();
+                for (var record : records) {
+                    int n = Integer.parseInt(text(record.value()));
+                    if (n % 10 == 0 && record.deliveryCount().orElse((short) 0) == 1) {
+                        member.acknowledge(record, AcknowledgeType.RELEASE);
+                    } else if (n % 97 == 1) {
+                        member.acknowledge(record, AcknowledgeType.REJECT);
+                        rejected.add(n);
+                    } else {
+                        member.acknowledge(record, AcknowledgeType.ACCEPT);
+                        accepted.add(n);
+                    }
+                }
+                for (var error : member.commitSync().values()) {
+                    if (error.isPresent()) {
+                        throw error.get();
+                    }
+                }
+                accepted.forEach(n -> shared.accepted().merge(n, 1, Integer::sum));
+                shared.rejected().addAll(rejected);
+            }
+        }
+    }
+
+    static void shareGroup() throws Exception {
+        int count = 1_000;
+        String where = prefix + "-share";
+        String shareGroup = prefix + "-shared";
+        create(where, 4);
+        var reset = new AlterConfigOp(new ConfigEntry("share.auto.offset.reset", "earliest"), AlterConfigOp.OpType.SET);
+        admin.incrementalAlterConfigs(Map.of(new ConfigResource(ConfigResource.Type.GROUP, shareGroup), List.of(reset)))
+            .all().get();
+        produce(IntStream.range(0, count).mapToObj(n -> numbered(where, n % 4, null, n)).toList(), "batch.size", "256");
+        var shared = new Shared(new ConcurrentHashMap<>(), ConcurrentHashMap.newKeySet());
+        List<Future<?>> members = new ArrayList<>();
+        for (boolean leaves : List.of(true, false, false)) {
+            members.add(RUNNER.submit(() -> {
+                share(shareGroup, where, count, leaves, shared);
+                return null;
+            }));
+        }
+        for (var member : members) {
+            member.get();
+        }
+        Set<Integer> rejected = new TreeSet<>(shared.rejected());
+        same(rejected, new TreeSet<>(IntStream.range(0, count).filter(n -> n % 97 == 1).boxed().toList()), "rejected");
+        same(shared.accepted().size(), count - rejected.size(), "accepted");
+        same(shared.accepted().values().stream().allMatch(times -> times == 1), true, "each accepted once");
+        try (var member = sharing(shareGroup)) {
+            member.subscribe(List.of(where));
+            for (int i = 0; i < 5; i++) {
+                same(member.poll(Duration.ofMillis(200)).count(), 0, "what comes again");
+            }
+        }
+        var described = admin.describeShareGroups(List.of(shareGroup)).all().get().get(shareGroup);
+        same(described.groupState().toString(), "Empty", "the group's state");
     }
 
     static void groupsListed() throws Exception {

@@ -282,7 +282,10 @@ const cases = [
   ['delete-topic', deleteTopic],
 ]
 
-const skipped = [['group-kip848', 'kafkajs speaks the classic protocol only']]
+const skipped = [
+  ['group-kip848', 'kafkajs speaks the classic protocol only'],
+  ['share-group', 'kafkajs has no share groups'],
+]
 
 async function main() {
   for (const [name, reason] of skipped) console.log(`SKIP ${name} ${reason}`)

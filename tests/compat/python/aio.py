@@ -282,6 +282,7 @@ harness.run(
         ("group-rebalance", case(group_rebalance)),
         ("group-resumes", case(group_resumes)),
         ("group-kip848", harness.skip("aiokafka speaks the classic protocol only")),
+        ("share-group", harness.skip("aiokafka has no share groups")),
         ("offsets-by-time", case(offsets_by_time)),
         ("groups-listed", case(groups_listed)),
         ("delete-topic", case(delete_topic)),

@@ -262,6 +262,7 @@ harness.run(
         ("group-rebalance", lambda: rebalance(CLASSIC)),
         ("group-resumes", lambda: resumes(CLASSIC)),
         ("group-kip848", lambda: (rebalance(CONSUMER), resumes(CONSUMER))),
+        ("share-group", harness.skip("confluent-kafka has no share groups")),
         ("offsets-by-time", offsets_by_time),
         ("groups-listed", groups_listed),
         ("delete-topic", delete_topic),

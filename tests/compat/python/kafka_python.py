@@ -252,6 +252,7 @@ harness.run(
         ("group-rebalance", group_rebalance),
         ("group-resumes", group_resumes),
         ("group-kip848", harness.skip("kafka-python speaks the classic protocol only")),
+        ("share-group", harness.skip("kafka-python has no share groups")),
         ("offsets-by-time", offsets_by_time),
         ("groups-listed", groups_listed),
         ("delete-topic", delete_topic),

@@ -53,6 +53,7 @@ const CASES: &[&str] = &[
     "group-rebalance",
     "group-resumes",
     "group-kip848",
+    "share-group",
     "offsets-by-time",
     "groups-listed",
     "delete-topic",

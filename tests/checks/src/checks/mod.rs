@@ -11,6 +11,7 @@ mod offsets;
 mod produce;
 mod producers;
 mod sessions;
+mod share_groups;
 mod tools;
 mod transactional_offsets;
 mod transactions;
@@ -44,7 +45,7 @@ impl std::fmt::Debug for Check {
 
 /// All checks, in the order in which they are best run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let tables: [&'static [Check]; 15] = [
+    let tables: [&'static [Check]; 16] = [
         wire::CHECKS,
         metadata::CHECKS,
         admin::CHECKS,
@@ -58,6 +59,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         offsets::CHECKS,
         groups::CHECKS,
         consumer_groups::CHECKS,
+        share_groups::CHECKS,
         commits::CHECKS,
         tools::CHECKS,
     ];

@@ -397,6 +397,7 @@ func main() {
 		{"group-rebalance", groupRebalance},
 		{"group-resumes", groupResumes},
 		{"group-kip848", func() error { return Skip("kafka-go speaks the classic protocol only") }},
+		{"share-group", func() error { return Skip("kafka-go has no share groups") }},
 		{"offsets-by-time", offsetsByTime},
 		{"groups-listed", groupsListed},
 		{"delete-topic", deleteTopic},

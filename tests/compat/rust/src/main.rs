@@ -208,6 +208,7 @@ async fn main() -> Outcome {
         ("group-rebalance", "no groups"),
         ("group-resumes", "no groups"),
         ("group-kip848", "no groups"),
+        ("share-group", "no groups"),
         ("groups-listed", "no groups"),
     ] {
         println!("SKIP {name} rskafka has {what}");
