@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use riverlog_wire::ErrorCode;
 use riverlog_wire::consumer_protocol::decode_assignment;
+use riverlog_wire::messages::describe_share_group_offsets_request::DescribeShareGroupOffsetsRequestGroup;
 use riverlog_wire::messages::{
-    ApiKey, ConsumerGroupDescribeRequest, DescribeGroupsRequest, consumer_group_describe_response,
+    ApiKey, ConsumerGroupDescribeRequest, DescribeGroupsRequest, DescribeShareGroupOffsetsRequest,
+    ShareGroupDescribeRequest, consumer_group_describe_response, share_group_describe_response,
 };
 
 use super::all;
@@ -93,7 +95,24 @@ pub(super) fn described(client: &mut Client, group: &str) -> Result<Described, F
     })
 }
 
-/// A group that the classic request doesn't know: one of the consumer protocol, or none at all.
+/// Partitions that a share group has begun, and records in them that nobody has accepted yet.
+pub(super) fn shared(client: &mut Client, group: &str) -> Result<(usize, i64), Failure> {
+    let request = DescribeShareGroupOffsetsRequest {
+        groups: vec![DescribeShareGroupOffsetsRequestGroup {
+            group_id: group.to_owned(),
+            topics: None,
+        }],
+    };
+    let response = client.ask_coordinator(group, &request, |r| {
+        r.groups.first().map_or(ErrorCode::NONE, |g| g.error_code)
+    })?;
+    let groups = response.groups.into_iter();
+    let partitions = groups.flat_map(|g| g.topics).flat_map(|t| t.partitions);
+    let begun = partitions.filter(|p| p.start_offset >= 0);
+    Ok(begun.fold((0, 0), |(count, lag), p| (count + 1, lag + p.lag.max(0))))
+}
+
+/// A group that the classic request doesn't know: one of the consumer protocol, a share group, or none at all.
 fn other_kind(client: &mut Client, group: &str) -> Result<Described, Failure> {
     let groups = all(client)?;
     let Some((_, state, kind, protocol_type)) = groups.iter().find(|g| g.0 == group) else {
@@ -114,6 +133,9 @@ fn other_kind(client: &mut Client, group: &str) -> Result<Described, Failure> {
         ..Described::default()
     };
     let coordinator = client.coordinator(group)?;
+    if kind.eq_ignore_ascii_case("share") {
+        return share_group(client, group, plain);
+    }
     let asks = client
         .node(coordinator)?
         .version(ApiKey::ConsumerGroupDescribe)
@@ -144,6 +166,43 @@ fn other_kind(client: &mut Client, group: &str) -> Result<Described, Failure> {
         members: found.members.into_iter().map(member).collect(),
         ..plain
     })
+}
+
+fn share_group(client: &mut Client, group: &str, plain: Described) -> Result<Described, Failure> {
+    let request = ShareGroupDescribeRequest {
+        group_ids: vec![group.to_owned()],
+        ..ShareGroupDescribeRequest::default()
+    };
+    let response = client.ask_coordinator(group, &request, |r| {
+        r.groups.first().map_or(ErrorCode::NONE, |g| g.error_code)
+    })?;
+    let Some(found) = response.groups.into_iter().next() else {
+        return Ok(plain);
+    };
+    if found.error_code != ErrorCode::NONE {
+        return Err(Failure::kafka(
+            format!("group {group:?} can't be described"),
+            found.error_code,
+            found.error_message.as_deref(),
+        ));
+    }
+    Ok(Described {
+        state: found.group_state,
+        protocol: found.assignor_name,
+        members: found.members.into_iter().map(share_member).collect(),
+        ..plain
+    })
+}
+
+fn share_member(member: share_group_describe_response::Member) -> Member {
+    let topics = member.assignment.topic_partitions.into_iter();
+    Member {
+        id: member.member_id,
+        instance: None,
+        client: member.client_id,
+        host: member.client_host,
+        assignment: topics.map(|t| (t.topic_name, t.partitions)).collect(),
+    }
 }
 
 fn member(member: consumer_group_describe_response::Member) -> Member {

@@ -19,7 +19,7 @@ use super::output::Table;
 use super::topic::finish;
 use crate::client::{Client, RETRY};
 use crate::failure::Failure;
-use describe::described;
+use describe::{described, shared};
 use lag::rows;
 
 /// Shows and changes consumer groups.
@@ -158,15 +158,20 @@ fn describe(groups: &[String], context: &Context) -> Result<(), Failure> {
                 continue;
             }
         };
-        let rows = rows(&mut client, group, &described)?;
-        let lag: i64 = rows.iter().filter_map(lag::Row::lag).sum();
+        let (partitions, lag) = match described.protocol_type.as_str() {
+            "share" => shared(&mut client, group)?,
+            _ => {
+                let rows = rows(&mut client, group, &described)?;
+                (rows.len(), rows.iter().filter_map(lag::Row::lag).sum())
+            }
+        };
         let coordinator = client.coordinator(group)?;
         table.row(vec![
             json!(group),
             json!(described.state),
             json!(described.protocol),
             json!(described.members.len()),
-            json!(rows.len()),
+            json!(partitions),
             json!(lag),
             json!(coordinator),
             json!(described.protocol_type),
