@@ -19,13 +19,9 @@ use riverlog_wire::messages::offset_for_leader_epoch_request::{
     OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
 use riverlog_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
-use riverlog_wire::messages::share_acknowledge_request::{
-    AcknowledgePartition, AcknowledgeTopic, AcknowledgementBatch,
-};
-use riverlog_wire::messages::share_fetch_request;
 use riverlog_wire::messages::{
     FetchRequest, ListOffsetsRequest, MetadataRequest, OffsetCommitRequest, OffsetFetchRequest,
-    OffsetForLeaderEpochRequest, ProduceRequest, ShareAcknowledgeRequest, ShareFetchRequest,
+    OffsetForLeaderEpochRequest, ProduceRequest,
 };
 use support::InMemory;
 
@@ -231,97 +227,4 @@ fn committed_offsets_are_there_again() {
     let words = found.metadata.as_deref();
     let got = (found.committed_offset, found.committed_leader_epoch, words);
     assert_eq!(got, (5, 2, Some("words")));
-}
-
-/// A request of a member of a share group to read partition 0.
-fn share_fetch(
-    client: &mut Client<'_>,
-    group: &str,
-    topic: &Topic,
-    epoch: i32,
-) -> Vec<(i64, i64, i16)> {
-    let request = ShareFetchRequest {
-        group_id: Some(group.to_owned()),
-        member_id: Some("member".to_owned()),
-        share_session_epoch: epoch,
-        max_wait_ms: 500,
-        max_bytes: 1 << 20,
-        max_records: 100,
-        batch_size: 100,
-        topics: vec![share_fetch_request::FetchTopic {
-            topic_id: topic.id,
-            partitions: vec![share_fetch_request::FetchPartition::default()],
-        }],
-        ..ShareFetchRequest::default()
-    };
-    let answer = client.ask(1, &request).unwrap();
-    assert_eq!(answer.error_code, ErrorCode::NONE);
-    let partitions = answer.responses.into_iter().flat_map(|t| t.partitions);
-    partitions
-        .flat_map(|p| {
-            assert_eq!(p.error_code, ErrorCode::NONE);
-            let ranges = p.acquired_records.into_iter();
-            ranges.map(|r| (r.first_offset, r.last_offset, r.delivery_count))
-        })
-        .collect()
-}
-
-fn share_acknowledge(
-    client: &mut Client<'_>,
-    group: &str,
-    topic: &Topic,
-    epoch: i32,
-    (first_offset, last_offset, kind): (i64, i64, i8),
-) {
-    let request = ShareAcknowledgeRequest {
-        group_id: Some(group.to_owned()),
-        member_id: Some("member".to_owned()),
-        share_session_epoch: epoch,
-        topics: vec![AcknowledgeTopic {
-            topic_id: topic.id,
-            partitions: vec![AcknowledgePartition {
-                partition_index: 0,
-                acknowledgement_batches: vec![AcknowledgementBatch {
-                    first_offset,
-                    last_offset,
-                    acknowledge_types: vec![kind],
-                }],
-            }],
-        }],
-        ..ShareAcknowledgeRequest::default()
-    };
-    let answer = client.ask(1, &request).unwrap();
-    let error = answer.responses[0].partitions[0].error_code;
-    assert_eq!(error, ErrorCode::NONE);
-}
-
-#[test]
-fn a_share_group_goes_on_where_it_was_and_what_was_accepted_never_comes_again() {
-    let mut broker = InMemory::new();
-    let mut before = client(&mut broker);
-    let topic = before.topic(1).unwrap();
-    // It begins with what comes after its first look.
-    produce(&mut before, &topic, numbered(0, 2));
-    assert_eq!(share_fetch(&mut before, "g", &topic, 0), []);
-    produce(&mut before, &topic, numbered(0, 6));
-    assert_eq!(share_fetch(&mut before, "g", &topic, 1), [(2, 7, 1)]);
-    share_acknowledge(&mut before, "g", &topic, 2, (2, 3, 1));
-    share_acknowledge(&mut before, "g", &topic, 3, (5, 5, 1));
-    share_acknowledge(&mut before, "g", &topic, 4, (6, 6, 2));
-    drop(before);
-
-    let mut broker = broker.restart();
-    let mut after = client(&mut broker);
-    // The session is gone, and with it what nobody said anything of; 6 was released once.
-    let acquired = share_fetch(&mut after, "g", &topic, 0);
-    assert_eq!(acquired, [(4, 4, 1), (6, 6, 2), (7, 7, 1)]);
-    share_acknowledge(&mut after, "g", &topic, 1, (4, 4, 1));
-    share_acknowledge(&mut after, "g", &topic, 2, (6, 7, 1));
-    drop(after);
-
-    let mut broker = broker.restart();
-    let mut after = client(&mut broker);
-    assert_eq!(share_fetch(&mut after, "g", &topic, 0), []);
-    produce(&mut after, &topic, numbered(0, 1));
-    assert_eq!(share_fetch(&mut after, "g", &topic, 1), [(8, 8, 1)]);
 }

@@ -347,8 +347,9 @@ impl SharePartition {
     /// What it changed must be kept by the coordinator before the member gets its answer. Records before the start are
     /// done with, and nothing is said against them.
     ///
-    /// - INVALID_REQUEST: ranges that overlap, or are out of order, or have another number of types than of offsets.
-    /// - INVALID_RECORD_STATE: the member doesn't have all these records.
+    /// - INVALID_REQUEST: ranges that overlap, are out of order, have another number of types than of offsets, or hold records
+    ///   that nobody was ever given.
+    /// - INVALID_RECORD_STATE: the member doesn't have all these records (any more).
     pub fn acknowledge(
         &mut self,
         member: &str,
@@ -364,6 +365,9 @@ impl SharePartition {
                 return Err(ErrorCode::INVALID_REQUEST);
             }
             runs.extend(more);
+        }
+        if runs.last().is_some_and(|(_, last, _)| *last >= self.end) {
+            return Err(ErrorCode::INVALID_REQUEST);
         }
         for (first, last, _) in &runs {
             if !self.has(member, (*first).max(self.start), *last) {
@@ -397,26 +401,20 @@ impl SharePartition {
     }
 
     fn has(&self, member: &str, first: i64, last: i64) -> bool {
-        if first > last {
-            return true;
-        }
         let mut pieces = self.records.within(first, last);
-        last < self.end
-            && pieces.all(|(_, _, record)| {
+        pieces.all(|(_, _, record)| {
                 matches!(&record.state, State::Acquired { member: by, .. } if **by == *member)
             })
     }
 
-    /// A member's session is over: what it has is offered again, as if it had never been given out.
-    pub fn release(&mut self, member: &str) {
+    /// A member's session is over: what it has is given back.
+    pub fn release(&mut self, member: &str, limits: &ShareLimits) {
         self.change(self.start, self.end - 1, |record| {
             let held =
                 matches!(&record.state, State::Acquired { member: by, .. } if **by == *member);
-            held.then(|| Record {
-                state: State::Available,
-                count: (record.count - 1).max(0),
-            })
+            held.then(|| Record::released(record.count, limits))
         });
+        self.advance();
     }
 
     /// Gives back records whose time is up.

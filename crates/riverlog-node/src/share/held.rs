@@ -442,8 +442,9 @@ impl Node {
     pub fn share_release(&self, key: &ShareKey, member: &str, now: Now) {
         let now = self.as_of(now);
         let Some(held) = self.known(key) else { return };
+        let limits = self.share_limits(&key.group);
         if let Stage::Ready { machine, .. } = &mut held.state.lock().stage {
-            machine.release(member);
+            machine.release(member, &limits);
         }
         self.write_held(&held, now);
         self.wake_held(&held, now);
