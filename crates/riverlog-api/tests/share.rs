@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use bytes::Bytes;
-use riverlog_checks::{Broker as _, Client, Topic, numbered};
+use riverlog_checks::{Client, Topic, numbered};
 use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::alter_share_group_offsets_request::{
     AlterShareGroupOffsetsRequestPartition, AlterShareGroupOffsetsRequestTopic,

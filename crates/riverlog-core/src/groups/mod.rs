@@ -123,6 +123,9 @@ pub struct CommittedOffset {
     pub expire_timestamp: Option<i64>,
 }
 
+/// Partitions of which something is kept for a share group, by topic.
+pub type ShareTopics = Vec<(TopicId, Vec<i32>)>;
+
 /// What OffsetFetch answers: partitions in the order asked, `None` where nothing was ever committed.
 pub type FetchedOffsets = Vec<(TopicPartition, Option<CommittedOffset>)>;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use riverlog_mutants::{Mutant, active};
-use riverlog_wire::{ErrorCode, Offset, ProducerId, TopicId};
+use riverlog_wire::{ErrorCode, Offset, ProducerId};
 
 use super::classic::Classic;
 use super::consumer::Consumer;
@@ -16,7 +16,10 @@ use super::effects::{Out, SoftChange};
 use super::offsets::{Index, Offsets};
 use super::records::{OffsetValue, Record, ShareRecord};
 use super::share::Share;
-use super::{FetchedOffsets, GroupDescription, GroupSettings, Soft, StableOffsets, TopicPartition};
+use super::{
+    FetchedOffsets, GroupDescription, GroupSettings, ShareTopics, Soft, StableOffsets,
+    TopicPartition,
+};
 use crate::Now;
 
 /// The groups of one partition of `__consumer_offsets`.
@@ -454,10 +457,7 @@ impl GroupShard {
 
     /// Partitions of which something is kept for a share group; GROUP_ID_NOT_FOUND. The second value is the position that must be
     /// durable before it is told.
-    pub fn share_topics(
-        &self,
-        group: &str,
-    ) -> (Result<Vec<(TopicId, Vec<i32>)>, ErrorCode>, Offset) {
+    pub fn share_topics(&self, group: &str) -> (Result<ShareTopics, ErrorCode>, Offset) {
         match self.groups.get(group) {
             Some(Group {
                 kind: Kind::Share(share),

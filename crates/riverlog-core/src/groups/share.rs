@@ -18,7 +18,7 @@ use super::records::{
     Record, ShareCurrentValue, ShareGroupValue, ShareMemberValue, ShareRecord, ShareTopic,
     ShareTopicsValue, TargetEpochValue, TargetMemberValue,
 };
-use super::{GroupDescription, GroupSettings, MemberDescription, Topics};
+use super::{GroupDescription, GroupSettings, MemberDescription, ShareTopics, Topics};
 use crate::Now;
 
 pub(super) use heartbeat::Heartbeat;
@@ -309,7 +309,7 @@ impl Share {
     }
 
     /// Partitions of which something is kept for the group.
-    pub(super) fn kept_topics(&self) -> Vec<(TopicId, Vec<i32>)> {
+    pub(super) fn kept_topics(&self) -> ShareTopics {
         let topics = self.topics.initialized.iter();
         topics.map(|t| (t.id, t.partitions.clone())).collect()
     }

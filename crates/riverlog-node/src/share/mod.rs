@@ -11,13 +11,15 @@ use arc_swap::ArcSwapOption;
 use riverlog_core::Now;
 use riverlog_core::config::BrokerValues;
 use riverlog_core::coordinator::Token;
-use riverlog_core::groups::{GroupAnswer, GroupCommand, GroupDescription, GroupShard, Topics};
+use riverlog_core::groups::{
+    GroupAnswer, GroupCommand, GroupDescription, GroupShard, ShareTopics, Topics,
+};
 use riverlog_core::metadata::MetadataImage;
 use riverlog_core::share::{
     ShareAnswer, ShareCommand, ShareDecision, ShareEffect, ShareKey, ShareLimits, ShareSettings,
     ShareShard, ShareSoft, ShareSummary,
 };
-use riverlog_wire::{BrokerId, ErrorCode, Offset, TopicId};
+use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
 use crate::command::{Isolation, Reply};
 use crate::node::Node;
@@ -133,7 +135,7 @@ impl Node {
         &self,
         group: &str,
         now: Now,
-        reply: Reply<Result<Vec<(TopicId, Vec<i32>)>, ErrorCode>>,
+        reply: Reply<Result<ShareTopics, ErrorCode>>,
     ) {
         self.saw(now);
         let Some(shards) = self.shards.load_full() else {
@@ -247,7 +249,7 @@ impl Node {
         }
         let name = group.clone();
         let node = self.this.clone();
-        let kept = Reply::new(move |kept: Result<Vec<(TopicId, Vec<i32>)>, ErrorCode>| {
+        let kept = Reply::new(move |kept: Result<ShareTopics, ErrorCode>| {
             let Some(node) = node.upgrade() else { return };
             let keys = kept.unwrap_or_default().into_iter();
             let keys = keys.flat_map(|(topic, partitions)| {

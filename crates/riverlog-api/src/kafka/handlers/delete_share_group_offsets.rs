@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use riverlog_core::groups::{GroupAnswer, GroupCommand};
+use riverlog_core::groups::{GroupAnswer, GroupCommand, ShareTopics};
 use riverlog_core::share::ShareKey;
 use riverlog_node::Reply;
 use riverlog_wire::messages::delete_share_group_offsets_response::DeleteShareGroupOffsetsResponseTopic;
@@ -33,7 +33,7 @@ pub(super) fn handle(
     let of = Arc::clone(&node);
     let kept = Reply::new({
         let group = group.clone();
-        move |kept: Result<Vec<(TopicId, Vec<i32>)>, ErrorCode>| {
+        move |kept: Result<ShareTopics, ErrorCode>| {
             let kept: BTreeMap<TopicId, Vec<i32>> = match kept {
                 Ok(kept) => kept.into_iter().collect(),
                 Err(error) => return refuse(responder, error),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use riverlog_core::Now;
+use riverlog_core::groups::ShareTopics;
 use riverlog_core::metadata::{MetadataImage, TopicRef};
 use riverlog_core::share::{ShareKey, ShareSummary};
 use riverlog_node::{Node, Reply};
@@ -51,7 +52,7 @@ fn describe(
     version: i16,
     now: Now,
     asked: riverlog_wire::messages::describe_share_group_offsets_request::DescribeShareGroupOffsetsRequestGroup,
-    kept: Result<Vec<(TopicId, Vec<i32>)>, ErrorCode>,
+    kept: Result<ShareTopics, ErrorCode>,
     done: Reply<Group>,
 ) {
     let group_id = asked.group_id;
@@ -129,10 +130,7 @@ fn describe(
 }
 
 /// All that is kept for the group, by name.
-fn all(
-    image: &MetadataImage,
-    kept: Vec<(TopicId, Vec<i32>)>,
-) -> Vec<DescribeShareGroupOffsetsRequestTopic> {
+fn all(image: &MetadataImage, kept: ShareTopics) -> Vec<DescribeShareGroupOffsetsRequestTopic> {
     let named = kept.into_iter().filter_map(|(id, partitions)| {
         Some(DescribeShareGroupOffsetsRequestTopic {
             topic_name: image.topics.get(&id)?.name.to_string(),
