@@ -97,7 +97,7 @@ fn story(seed: u64) {
     assert_eq!(fetch(&mut host, topic, "a", 1), []);
     let mut seen: BTreeMap<i64, Seen> = BTreeMap::new();
     let mut held: BTreeMap<i64, &str> = BTreeMap::new();
-    let mut acquired = |seen: &mut BTreeMap<i64, Seen>, ranges: Vec<Acquired>| {
+    let acquired = |seen: &mut BTreeMap<i64, Seen>, ranges: Vec<Acquired>| {
         let mut offsets = Vec::new();
         for range in ranges {
             for at in range.first.0..=range.last.0 {
@@ -232,7 +232,8 @@ fn the_log_of_share_groups_is_cut_off() {
     let (start, end) = host.node().positions(&state);
     assert!(end.0 > 60 && end - start < 20, "{start} to {end}");
     let mut host = open_with(&disk.kill(), few);
-    produce(&mut host, &partition(&host, "t", 0), &["y"]).unwrap();
+    let to = partition(&host, "t", 0);
+    produce(&mut host, &to, &["y"]).unwrap();
     let acquired = fetch(&mut host, topic, "a", 1);
     assert_eq!(
         (acquired[0].first, acquired[0].delivery_count),

@@ -404,7 +404,7 @@ mod tests {
                     }),
                 ),
                 "000e00016700016d",
-                format!("0000000000030000000200") + &format!("02{id}02000000010000"),
+                format!("000000000003000000020002{id}02000000010000"),
             ),
             (
                 ShareRecord::Topics(Some(ShareTopicsValue {

@@ -67,7 +67,10 @@ fn got(acquired: &[Acquired]) -> Vec<(i64, i64, i16)> {
         .collect()
 }
 
-fn kept(update: Option<StateUpdate>) -> (i64, i32, Vec<(i64, i64, i8, i16)>) {
+/// Start, complete ones, and batches.
+type Kept = (i64, i32, Vec<(i64, i64, i8, i16)>);
+
+fn kept(update: Option<StateUpdate>) -> Kept {
     let update = update.expect("something to keep");
     let batches = update.batches.iter();
     let batches = batches.map(|b| (b.first.0, b.last.0, b.state.number(), b.delivery_count));
