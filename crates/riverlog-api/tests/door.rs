@@ -407,7 +407,12 @@ fn only_features_that_are_served_are_shown() {
         .collect();
     let finalized = answer.finalized_features.iter();
     let finalized: Vec<_> = finalized.map(|f| f.name.as_str()).collect();
-    let served = ["group.version", "metadata.version", "transaction.version"];
+    let served = [
+        "group.version",
+        "metadata.version",
+        "share.version",
+        "transaction.version",
+    ];
     assert_eq!(supported, served);
     assert_eq!(finalized, served);
 }
