@@ -60,6 +60,18 @@ pub fn members(server: &Server) -> BTreeSet<(i64, bool, bool)> {
     .collect()
 }
 
+/// The disk that votes for a node, once no other one of that node is there.
+pub fn voting_disk(server: &Server, id: usize) -> Option<String> {
+    let output = server.run(&["cluster", "quorum", "-o", "json"]);
+    let table: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+    let rows = table["data"].as_array()?.iter();
+    let mut disks = rows.filter(|row| row["id"].as_u64() == u64::try_from(id).ok());
+    match (disks.next(), disks.next()) {
+        (Some(row), None) if row["role"] == "voter" => Some(row["directory"].as_str()?.to_owned()),
+        _ => None,
+    }
+}
+
 /// The leader of three voters on whom all servers agree.
 fn leader(servers: &[&Server]) -> Option<i64> {
     let told: Vec<_> = servers.iter().map(|s| members(s)).collect();
