@@ -1,7 +1,8 @@
 //! The HTTP door: `/v1`, for programs and people without a Kafka client.
 //!
 //! A request becomes the same calls of the node that the Kafka door makes: same partitions for the same keys, same offsets, one
-//! memory of what idempotent producers have sent. The door keeps nothing between two requests, so any node answers any call.
+//! memory of what idempotent producers have sent. The door keeps nothing between two requests; requests
+//! aren't passed on to the node that leads a partition yet.
 //! It owns no socket: the server, or a test, hands it requests.
 
 mod body;
