@@ -2,90 +2,10 @@
 
 mod common;
 
-use common::{Server, ask, eventually};
-use riverlog_wire::batch::BatchBuilder;
-use riverlog_wire::compression::Compression;
-use riverlog_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
+use common::{Server, ask, eventually, open_transaction};
+use riverlog_wire::messages::ListOffsetsRequest;
 use riverlog_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
-use riverlog_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
-use riverlog_wire::messages::{
-    AddPartitionsToTxnRequest, InitProducerIdRequest, ListOffsetsRequest, ProduceRequest,
-};
-use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId, Sequence};
 use serde_json::Value;
-
-/// A producer in its transaction.
-struct Producer {
-    id: i64,
-    epoch: i16,
-}
-
-/// Opens a transaction of `name` that has written one record to the first partition of `t`.
-fn open(server: &Server, name: &str) -> Producer {
-    let mut found = None;
-    // The coordinator's topic is made on the way.
-    let ready = eventually(|| {
-        let init = InitProducerIdRequest {
-            transactional_id: Some(name.to_owned()),
-            transaction_timeout_ms: 600_000,
-            producer_id: -1,
-            producer_epoch: -1,
-            ..InitProducerIdRequest::default()
-        };
-        let answer = ask(&server.kafka, 4, &init);
-        found = Some(Producer {
-            id: answer.producer_id,
-            epoch: answer.producer_epoch,
-        });
-        answer.error_code == ErrorCode::NONE
-    });
-    assert!(ready, "{name} is not initialised");
-    let producer = found.unwrap();
-    let add = AddPartitionsToTxnRequest {
-        v3_and_below_transactional_id: name.to_owned(),
-        v3_and_below_producer_id: producer.id,
-        v3_and_below_producer_epoch: producer.epoch,
-        v3_and_below_topics: vec![AddPartitionsToTxnTopic {
-            name: "t".to_owned(),
-            partitions: vec![0],
-        }],
-        ..AddPartitionsToTxnRequest::default()
-    };
-    let added = ask(&server.kafka, 3, &add).results_by_topic_v3_and_below;
-    assert_eq!(
-        added[0].results_by_partition[0].partition_error_code,
-        ErrorCode::NONE
-    );
-    let now = jiff::Timestamp::now().as_millisecond();
-    let batch = BatchBuilder::new(Compression::None)
-        .producer(
-            ProducerId(producer.id),
-            ProducerEpoch(producer.epoch),
-            Sequence(0),
-        )
-        .transactional()
-        .push(now, None, Some(name.as_bytes()), &[])
-        .build();
-    let produce = ProduceRequest {
-        transactional_id: Some(name.to_owned()),
-        acks: -1,
-        timeout_ms: 30_000,
-        topic_data: vec![TopicProduceData {
-            name: "t".to_owned(),
-            partition_data: vec![PartitionProduceData {
-                index: 0,
-                records: Some(batch.into()),
-            }],
-            ..TopicProduceData::default()
-        }],
-    };
-    let produced = ask(&server.kafka, 11, &produce);
-    assert_eq!(
-        produced.responses[0].partition_responses[0].error_code,
-        ErrorCode::NONE
-    );
-    producer
-}
 
 /// Where readers of committed records are kept from going on.
 fn stable_end(server: &Server) -> i64 {
@@ -116,8 +36,8 @@ fn transactions_are_listed_and_described() {
     let server = Server::start(folder.path(), &[]);
     server.ok(&["topic", "create", "t"]);
     assert_eq!(server.ok(&["txn", "list"]), "");
-    let pay = open(&server, "pay");
-    let ship = open(&server, "ship");
+    let pay = open_transaction(&server, "pay");
+    let ship = open_transaction(&server, "ship");
     assert_eq!(
         server.ok(&["txn", "list"]),
         format!("pay\tOngoing\t{}\nship\tOngoing\t{}\n", pay.id, ship.id)
@@ -157,7 +77,7 @@ fn a_transaction_that_hangs_is_found_and_ended() {
     let server = Server::start(folder.path(), &[]);
     server.ok(&["topic", "create", "t"]);
     server.ok_with(&["produce", "t"], "before\n");
-    let lost = open(&server, "lost");
+    let lost = open_transaction(&server, "lost");
     assert_eq!(stable_end(&server), 1);
     // Open, but its coordinator knows of it: it is for that to end.
     assert_eq!(

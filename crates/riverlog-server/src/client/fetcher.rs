@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use riverlog_wire::ErrorCode;
-use riverlog_wire::batch::{BatchError, RecordView, Records, batches};
+use riverlog_wire::batch::{Batch, BatchError, RecordView, Records, batches};
 use riverlog_wire::messages::fetch_request::{FetchPartition, FetchTopic};
 use riverlog_wire::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use riverlog_wire::messages::{FetchRequest, ListOffsetsRequest};
@@ -36,6 +36,16 @@ pub(crate) struct Fetched {
     pub(crate) records: Vec<RecordView>,
     /// Where the next read goes on.
     pub(crate) next: i64,
+    /// What lies at the offset asked for can't be read; only with [`Fetcher::shows_broken`].
+    pub(crate) broken: Option<Broken>,
+}
+
+/// What no reader gets past.
+#[derive(Clone, Debug)]
+pub(crate) struct Broken {
+    pub(crate) why: String,
+    /// The offset behind it, where that is known.
+    pub(crate) next: Option<i64>,
 }
 
 /// Reads partitions from where they stand.
@@ -45,6 +55,8 @@ pub(crate) struct Fetcher {
     /// Bytes of one answer.
     pub(crate) max_bytes: i32,
     pub(crate) read_committed: bool,
+    /// What can't be read is told of in [`Fetched::broken`], and is no failure.
+    pub(crate) shows_broken: bool,
 }
 
 impl Fetcher {
@@ -160,6 +172,24 @@ impl Fetcher {
                         moved = true;
                         continue;
                     }
+                    code @ (ErrorCode::CORRUPT_MESSAGE | ErrorCode::KAFKA_STORAGE_ERROR)
+                        if self.shows_broken =>
+                    {
+                        let key = (name.clone(), data.partition_index);
+                        if let Some(place) = self.places.get(&key) {
+                            out.push(Fetched {
+                                topic: key.0,
+                                partition: key.1,
+                                records: Vec::new(),
+                                next: place.offset,
+                                broken: Some(Broken {
+                                    why: code.to_string(),
+                                    next: None,
+                                }),
+                            });
+                        }
+                        continue;
+                    }
                     code => {
                         return Err(Failure::kafka(
                             format!(
@@ -176,23 +206,26 @@ impl Fetcher {
                     continue;
                 };
                 let bytes = data.records.unwrap_or_default();
-                let (records, next) = open(&bytes, place.offset).map_err(|error| {
-                    Failure::new(
+                let (records, next, broken) = open(&bytes, place.offset);
+                if let Some(broken) = broken.as_ref().filter(|_| !self.shows_broken) {
+                    let failure = Failure::new(
                         Exit::Finding,
                         format!(
                             "topic {name:?}, partition {}: the batch at offset {} can't be read",
                             data.partition_index, place.offset
                         ),
-                    )
-                    .why(error.to_string())
-                    .hint("skip it with --from and the next offset, and check the broker's disk")
-                })?;
+                    );
+                    return Err(failure.why(broken.why.clone()).hint(
+                        "skip it with --from and the next offset, and check the broker's disk",
+                    ));
+                }
                 place.offset = next;
                 out.push(Fetched {
                     topic: key.0,
                     partition: key.1,
                     records,
                     next,
+                    broken,
                 });
             }
         }
@@ -224,29 +257,45 @@ impl Fetcher {
     }
 }
 
-/// The records of batches from an offset on, and the offset after them.
-fn open(bytes: &Bytes, from: i64) -> Result<(Vec<RecordView>, i64), BatchError> {
+/// The records of batches from an offset on, the offset after them, and what is wrong when the first of them can't be read. A
+/// batch behind others that can't be read is the first of a later answer.
+fn open(bytes: &Bytes, from: i64) -> (Vec<RecordView>, i64, Option<Broken>) {
     let (mut records, mut next) = (Vec::new(), from);
     for batch in batches(bytes) {
-        let batch = match batch {
-            Ok(batch) => batch,
+        let (result, behind) = match batch {
+            Ok(batch) => {
+                let whole = bytes.slice_ref(batch.bytes);
+                (
+                    records_of(&batch, &whole),
+                    Some(batch.header.next_offset().0),
+                )
+            }
             // A broker may cut the last batch of an answer.
             Err(BatchError::Short { .. }) => break,
-            Err(error) => return Err(error),
+            Err(error) => (Err(error), None),
         };
-        batch.check_crc()?;
-        next = next.max(batch.header.next_offset().0);
-        if batch.header.attributes.is_control() {
-            continue;
-        }
-        for record in Records::shared(&bytes.slice_ref(batch.bytes), MAX_BATCH_BYTES)? {
-            let record = record?;
-            if record.offset.0 >= from {
-                records.push(record);
+        match result {
+            Ok(all) => records.extend(all.into_iter().filter(|r| r.offset.0 >= from)),
+            Err(_) if next > from => break,
+            Err(error) => {
+                let broken = Broken {
+                    why: error.to_string(),
+                    next: behind,
+                };
+                return (records, next, Some(broken));
             }
         }
+        next = next.max(behind.unwrap_or(next));
     }
-    Ok((records, next))
+    (records, next, None)
+}
+
+fn records_of(batch: &Batch<'_>, bytes: &Bytes) -> Result<Vec<RecordView>, BatchError> {
+    batch.check_crc()?;
+    if batch.header.attributes.is_control() {
+        return Ok(Vec::new());
+    }
+    Records::shared(bytes, MAX_BATCH_BYTES)?.iter().collect()
 }
 
 impl Client {

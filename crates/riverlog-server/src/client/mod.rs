@@ -16,7 +16,7 @@ use riverlog_wire::messages::{FindCoordinatorRequest, MetadataRequest, MetadataR
 
 use crate::failure::{Exit, Failure, nearest};
 
-pub(crate) use fetcher::{Fetched, Fetcher};
+pub(crate) use fetcher::{Broken, Fetched, Fetcher};
 pub(crate) use link::{Link, Sent, place};
 pub(crate) use member::{Member, MemberState, commit_request};
 pub(crate) use producer::{Ack, Batch, Producer, ProducerSettings};

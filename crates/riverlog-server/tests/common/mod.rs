@@ -9,9 +9,16 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use riverlog_wire::batch::BatchBuilder;
+use riverlog_wire::compression::Compression;
 use riverlog_wire::frame;
-use riverlog_wire::messages::{Request, Response};
+use riverlog_wire::messages::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
+use riverlog_wire::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use riverlog_wire::messages::{
+    AddPartitionsToTxnRequest, InitProducerIdRequest, ProduceRequest, Request, Response,
+};
 use riverlog_wire::primitives::Reader;
+use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId, Sequence};
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -185,11 +192,35 @@ pub fn try_ask<R: Request>(
     request: &R,
     patience: Duration,
 ) -> io::Result<R::Response> {
+    let mut stream = try_send(at, version, request, patience)?;
+    try_answer::<R>(&mut stream, version)
+}
+
+/// Sends a request over a connection of its own, and waits for nothing.
+pub fn send<R: Request>(at: &str, version: i16, request: &R) -> TcpStream {
+    try_send(at, version, request, PATIENCE).unwrap()
+}
+
+fn try_send<R: Request>(
+    at: &str,
+    version: i16,
+    request: &R,
+    patience: Duration,
+) -> io::Result<TcpStream> {
     let mut out = Vec::new();
     frame::encode_request(&mut out, version, 7, Some("test"), request).unwrap();
     let mut stream = TcpStream::connect(at)?;
     stream.set_read_timeout(Some(patience))?;
     stream.write_all(&out)?;
+    Ok(stream)
+}
+
+/// The answer to what was sent.
+pub fn answer_to<R: Request>(stream: &mut TcpStream, version: i16) -> R::Response {
+    try_answer::<R>(stream, version).unwrap()
+}
+
+fn try_answer<R: Request>(stream: &mut TcpStream, version: i16) -> io::Result<R::Response> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let mut bytes = vec![0; usize::try_from(i32::from_be_bytes(length)).unwrap()];
@@ -198,6 +229,85 @@ pub fn try_ask<R: Request>(
     let mut reader = Reader::shared(&bytes);
     frame::ResponseHeader::decode(&mut reader, R::KEY, version).unwrap();
     Ok(R::Response::decode(&mut reader, version).unwrap())
+}
+
+/// A producer in its transaction.
+pub struct Producer {
+    pub id: i64,
+    pub epoch: i16,
+}
+
+/// Opens a transaction of `name` that has written one record to the first partition of `t`.
+pub fn open_transaction(server: &Server, name: &str) -> Producer {
+    let mut found = None;
+    // The coordinator's topic is made on the way.
+    let ready = eventually(|| {
+        let init = InitProducerIdRequest {
+            transactional_id: Some(name.to_owned()),
+            transaction_timeout_ms: 600_000,
+            producer_id: -1,
+            producer_epoch: -1,
+            ..InitProducerIdRequest::default()
+        };
+        let answer = ask(&server.kafka, 4, &init);
+        found = Some(Producer {
+            id: answer.producer_id,
+            epoch: answer.producer_epoch,
+        });
+        answer.error_code == ErrorCode::NONE
+    });
+    assert!(ready, "{name} is not initialised");
+    let producer = found.unwrap();
+    let add = AddPartitionsToTxnRequest {
+        v3_and_below_transactional_id: name.to_owned(),
+        v3_and_below_producer_id: producer.id,
+        v3_and_below_producer_epoch: producer.epoch,
+        v3_and_below_topics: vec![AddPartitionsToTxnTopic {
+            name: "t".to_owned(),
+            partitions: vec![0],
+        }],
+        ..AddPartitionsToTxnRequest::default()
+    };
+    let added = ask(&server.kafka, 3, &add).results_by_topic_v3_and_below;
+    assert_eq!(
+        added[0].results_by_partition[0].partition_error_code,
+        ErrorCode::NONE
+    );
+    let now = jiff::Timestamp::now().as_millisecond();
+    let batch = BatchBuilder::new(Compression::None)
+        .producer(
+            ProducerId(producer.id),
+            ProducerEpoch(producer.epoch),
+            Sequence(0),
+        )
+        .transactional()
+        .push(now, None, Some(name.as_bytes()), &[])
+        .build();
+    assert_eq!(produce(server, Some(name), "t", batch), ErrorCode::NONE);
+    producer
+}
+
+/// Produces a batch to the first partition of a topic.
+pub fn produce(
+    server: &Server,
+    transaction: Option<&str>,
+    topic: &str,
+    batch: Vec<u8>,
+) -> ErrorCode {
+    let produce = ProduceRequest {
+        transactional_id: transaction.map(str::to_owned),
+        acks: -1,
+        timeout_ms: 30_000,
+        topic_data: vec![TopicProduceData {
+            name: topic.to_owned(),
+            partition_data: vec![PartitionProduceData {
+                index: 0,
+                records: Some(batch.into()),
+            }],
+            ..TopicProduceData::default()
+        }],
+    };
+    ask(&server.kafka, 11, &produce).responses[0].partition_responses[0].error_code
 }
 
 /// The segments under a folder that hold something, the largest first.

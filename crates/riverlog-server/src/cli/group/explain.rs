@@ -16,15 +16,20 @@ use serde_json::json;
 
 use super::describe::{Described, Member, described};
 use super::lag::{Row, rows};
+use super::quota::bytes_a_second;
 use crate::cli::output::Table;
 use crate::cli::values::{duration, now_ms};
 use crate::cli::{Context, interrupt};
-use crate::client::Client;
+use crate::client::{Broken, Client, Fetcher};
 use crate::failure::{Exit, Failure};
 
 /// ListOffsets: the end, as readers of committed records see it.
 const LATEST: i64 = -1;
 const READ_COMMITTED: i8 = 1;
+
+/// How far is looked for what can't be read: so many answers of so many bytes.
+const LOOKS: usize = 16;
+const LOOK_BYTES: i32 = 1 << 20;
 
 /// How soon a wait notices Ctrl-C.
 const NAP: Duration = Duration::from_millis(50);
@@ -136,6 +141,21 @@ impl Explain {
         Ok(())
     }
 
+    fn poison(&self, row: &Row, at: i64, broken: &Broken) -> Reason {
+        let to = match broken.next {
+            Some(next) => next.to_string(),
+            None => "OFFSET, the first behind the damage,".to_owned(),
+        };
+        held(
+            "poison",
+            format!(
+                "what lies at offset {at} can't be read, so that no member gets past it: {}; stop the members and go on \
+                 behind it with `riverlog group reset {} -t {} -p {} --to {to}`",
+                broken.why, self.group, row.topic, row.partition
+            ),
+        )
+    }
+
     fn reason(
         &self,
         client: &mut Client,
@@ -193,6 +213,9 @@ impl Explain {
                 },
             ));
         };
+        if let Some(broken) = &row.broken {
+            return Ok(self.poison(row, committed, broken));
+        }
         let moved = before
             .and_then(|b| b.committed)
             .map_or(0, |was| committed - was);
@@ -202,6 +225,20 @@ impl Explain {
             return Ok(fine(
                 "moving",
                 format!("{} committed {rate:.0} records a second", named(member)),
+            ));
+        }
+        if let Some((at, broken)) = broken_ahead(client, row, committed, end)? {
+            return Ok(self.poison(row, at, &broken));
+        }
+        if let Some(rate) = bytes_a_second(client, &member.client)? {
+            return Ok(held(
+                "throttled",
+                format!(
+                    "{} has it and committed nothing for {} s; a quota lets clients with the id {:?} read {rate:.0} bytes a second",
+                    named(member),
+                    self.wait.as_secs(),
+                    member.client
+                ),
             ));
         }
         Ok(held(
@@ -217,6 +254,37 @@ impl Explain {
             ),
         ))
     }
+}
+
+/// The first record behind what is committed that can't be read, as far as a short look goes: members read ahead of what they
+/// commit.
+fn broken_ahead(
+    client: &mut Client,
+    row: &Row,
+    committed: i64,
+    end: i64,
+) -> Result<Option<(i64, Broken)>, Failure> {
+    let Some(leader) = row.leader else {
+        return Ok(None);
+    };
+    let mut fetcher = Fetcher::new();
+    fetcher.max_bytes = LOOK_BYTES;
+    fetcher.shows_broken = true;
+    fetcher.add(&row.topic, row.partition, leader, committed);
+    let mut at = committed;
+    for _ in 0..LOOKS {
+        let Some(part) = fetcher.poll(client, Duration::ZERO)?.pop() else {
+            return Ok(None);
+        };
+        if let Some(broken) = part.broken {
+            return Ok(Some((at, broken)));
+        }
+        if part.next <= at || part.next >= end {
+            return Ok(None);
+        }
+        at = part.next;
+    }
+    Ok(None)
 }
 
 fn named(member: &Member) -> String {

@@ -16,7 +16,7 @@ use crate::cli::consume::committed_of;
 use crate::cli::output::Table;
 use crate::cli::topic::bounds;
 use crate::cli::values::now_ms;
-use crate::client::{Client, Fetcher};
+use crate::client::{Broken, Client, Fetcher};
 use crate::failure::{Exit, Failure};
 
 /// A config resource of the kind topic.
@@ -47,6 +47,8 @@ pub(super) struct Row {
     pub(super) waits_since: Option<i64>,
     /// `retention.ms` where records go by age.
     retention_ms: Option<i64>,
+    /// The first record that waits can't be read.
+    pub(super) broken: Option<Broken>,
 }
 
 impl Row {
@@ -139,6 +141,7 @@ pub(super) fn rows(
             member: owners.get(&key).map(|m| m.id.clone()),
             waits_since: None,
             retention_ms: None,
+            broken: None,
             topic: key.0,
             partition: key.1,
         })
@@ -153,6 +156,7 @@ fn find_times(client: &mut Client, rows: &mut [Row]) -> Result<(), Failure> {
     let mut fetcher = Fetcher::new();
     // One batch an answer is enough.
     fetcher.max_bytes = 1;
+    fetcher.shows_broken = true;
     for row in rows.iter() {
         if let (Some((start, end)), Some(committed), Some(leader)) =
             (row.bounds, row.committed, row.leader)
@@ -173,6 +177,10 @@ fn find_times(client: &mut Client, rows: &mut [Row]) -> Result<(), Failure> {
                 .find(|r| r.topic == part.topic && r.partition == part.partition);
             let first = part.records.first().map(|record| record.timestamp);
             match (found, first) {
+                (Some(row), None) if part.broken.is_some() => {
+                    row.broken = part.broken;
+                    fetcher.remove(&part.topic, part.partition);
+                }
                 (Some(row), Some(time)) => {
                     row.waits_since = (time >= 0).then_some(time);
                     fetcher.remove(&part.topic, part.partition);
@@ -294,6 +302,7 @@ mod tests {
             member: None,
             waits_since: Some(1_000),
             retention_ms: Some(60_000),
+            broken: None,
         }
     }
 

@@ -4,6 +4,7 @@ mod copy;
 mod describe;
 mod explain;
 mod lag;
+mod quota;
 mod reset;
 mod watch;
 
