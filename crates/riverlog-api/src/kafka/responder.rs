@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use riverlog_node::Slice;
+use riverlog_node::{Slice, Slices};
 use riverlog_wire::frame::{LENGTH_BYTES, ResponseHeader, encode_response};
+use riverlog_wire::messages::fetch_layout::{Layout, Segment};
 use riverlog_wire::messages::{ApiKey, Response};
 use riverlog_wire::primitives::Writer;
 
@@ -217,6 +218,21 @@ impl Responder {
                 key.name()
             ))),
         }
+    }
+    /// Sends a response with the records of its partitions, in their order, between its bytes.
+    pub(crate) fn send_laid_out(self, layout: Layout, mut records: Vec<Slices>) {
+        let mut parts = Vec::with_capacity(layout.segments.len());
+        for segment in layout.segments {
+            match segment {
+                Segment::Bytes(bytes) => parts.push(Part::Bytes(bytes)),
+                Segment::Records(number) => {
+                    let slices = records.get_mut(number).map(std::mem::take);
+                    let slices = slices.unwrap_or_default().parts;
+                    parts.extend(slices.into_iter().map(Part::Records));
+                }
+            }
+        }
+        self.send_parts(parts);
     }
     /// Sends a whole frame in pieces, length and header included.
     pub(crate) fn send_parts(mut self, parts: Vec<Part>) {

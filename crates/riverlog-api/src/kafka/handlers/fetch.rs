@@ -8,7 +8,7 @@ use riverlog_core::metadata::TopicRef;
 use riverlog_node::{
     FetchAnswer, FetchCommand, FetchPartition, FetchedPartition, Isolation, Reply, Slices,
 };
-use riverlog_wire::messages::fetch_layout::{Segment, fetch_response};
+use riverlog_wire::messages::fetch_layout::fetch_response;
 use riverlog_wire::messages::fetch_response::{
     AbortedTransaction, EpochEndOffset, FetchableTopicResponse, LeaderIdAndEpoch, NodeEndpoint,
     PartitionData,
@@ -19,7 +19,7 @@ use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
 use super::{leaders, millis};
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::fetch_sessions::{Ask, Place, Plan, Read, Shown, Wish};
-use crate::kafka::responder::{Close, Part, Responder};
+use crate::kafka::responder::{Close, Responder};
 use crate::kafka::session::Context;
 
 /// Sessions (KIP-227).
@@ -207,7 +207,7 @@ fn summary(part: &FetchedPartition) -> Read {
 }
 
 /// Sends the response with the records of its partitions, in their order, between its bytes.
-fn send(version: i16, response: &FetchResponse, mut records: Vec<Slices>, responder: Responder) {
+fn send(version: i16, response: &FetchResponse, records: Vec<Slices>, responder: Responder) {
     let length = |number: usize| Some(records.get(number).map_or(0, |slices| slices.len));
     let layout = match fetch_response(version, responder.correlation_id, response, length) {
         Ok(layout) => layout,
@@ -216,18 +216,7 @@ fn send(version: i16, response: &FetchResponse, mut records: Vec<Slices>, respon
             return responder.close(Close::new(close));
         }
     };
-    let mut parts = Vec::with_capacity(layout.segments.len());
-    for segment in layout.segments {
-        match segment {
-            Segment::Bytes(bytes) => parts.push(Part::Bytes(bytes)),
-            Segment::Records(number) => {
-                let slices = records.get_mut(number).map(std::mem::take);
-                let slices = slices.unwrap_or_default().parts;
-                parts.extend(slices.into_iter().map(Part::Records));
-            }
-        }
-    }
-    responder.send_parts(parts);
+    responder.send_laid_out(layout, records);
 }
 
 fn partition_data(

@@ -8,7 +8,7 @@ use riverlog_core::metadata::TopicRef;
 use riverlog_core::share::{AcquireMode, ShareKey};
 use riverlog_node::{ShareFetchAnswer, ShareFetchCommand, ShareFetched, Slices};
 use riverlog_wire::ErrorCode;
-use riverlog_wire::messages::fetch_layout::{Segment, share_fetch_response};
+use riverlog_wire::messages::fetch_layout::share_fetch_response;
 use riverlog_wire::messages::share_fetch_response::{
     AcquiredRecords, LeaderIdAndEpoch, NodeEndpoint, PartitionData, ShareFetchableTopicResponse,
 };
@@ -18,7 +18,7 @@ use super::share::{Said, acknowledgements, member_of};
 use super::{leaders, millis};
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::gather::Gather;
-use crate::kafka::responder::{Close, Part, Responder};
+use crate::kafka::responder::{Close, Responder};
 use crate::kafka::session::Context;
 use crate::kafka::share_sessions::{Ask, Place, Plan};
 
@@ -225,12 +225,7 @@ fn message(error: ErrorCode) -> Option<String> {
 }
 
 /// Sends the response with the records of its partitions, in their order, between its bytes.
-fn send(
-    version: i16,
-    response: &ShareFetchResponse,
-    mut records: Vec<Slices>,
-    responder: Responder,
-) {
+fn send(version: i16, response: &ShareFetchResponse, records: Vec<Slices>, responder: Responder) {
     let length = |number: usize| records.get(number).map_or(0, |slices| slices.len);
     let layout = match share_fetch_response(version, responder.correlation_id, response, length) {
         Ok(layout) => layout,
@@ -239,16 +234,5 @@ fn send(
             return responder.close(Close::new(close));
         }
     };
-    let mut parts = Vec::with_capacity(layout.segments.len());
-    for segment in layout.segments {
-        match segment {
-            Segment::Bytes(bytes) => parts.push(Part::Bytes(bytes)),
-            Segment::Records(number) => {
-                let slices = records.get_mut(number).map(std::mem::take);
-                let slices = slices.unwrap_or_default().parts;
-                parts.extend(slices.into_iter().map(Part::Records));
-            }
-        }
-    }
-    responder.send_parts(parts);
+    responder.send_laid_out(layout, records);
 }
