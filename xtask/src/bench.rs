@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::Result;
 use crate::broker::{Broker, Kind, Spec};
 use crate::long::{commit, today};
-use crate::peer::kafka;
+use crate::peer::{kafka, nats};
 use crate::place::{self, Scratch};
 use crate::proc;
 use crate::run::{cargo, program};
@@ -25,9 +25,9 @@ use crate::table::Table;
 pub(crate) struct Args {
     /// Only these benchmarks; all without
     names: Vec<String>,
-    /// Measures this beside Riverlog, A-B-A-B
-    #[arg(long, value_parser = ["kafka"])]
-    peer: Option<String>,
+    /// Measures this beside Riverlog, A-B-A-B; NATS where a benchmark has a program for it
+    #[arg(long, value_enum)]
+    peer: Option<Peer>,
     /// Leaves Riverlog out
     #[arg(long, requires = "peer")]
     only_peer: bool,
@@ -37,6 +37,12 @@ pub(crate) struct Args {
     /// Lists the benchmarks
     #[arg(long)]
     list: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Peer {
+    Kafka,
+    Nats,
 }
 
 struct Bench {
@@ -57,8 +63,8 @@ enum What {
         settings: &'static [(&'static str, &'static str)],
         warm_up: u32,
     },
-    /// As a load, of what only Riverlog has.
-    Own(Target),
+    /// As a load, of what Kafka doesn't have; the second program puts the same on NATS.
+    Door(Target, Option<Target>),
     /// A broker of its own for each run: filled by the first program, killed, and started again for the second.
     Restart(Target, Target),
 }
@@ -271,30 +277,42 @@ const BENCHES: &[Bench] = &[
     Bench {
         name: "http-json-1",
         about: "/v1: JSON with one record of 1 KiB a request, in and out over four connections that are kept, page cache",
-        what: What::Own(bench(&["http", "--many", "1", "--records", "40000"])),
+        what: What::Door(
+            bench(&["http", "--many", "1", "--records", "40000"]),
+            Some(bench(&["nats", "--many", "1", "--records", "40000"])),
+        ),
     },
     Bench {
         name: "http-json-100",
         about: "/v1: the same with 100 records a request",
-        what: What::Own(bench(&["http", "--many", "100"])),
+        what: What::Door(
+            bench(&["http", "--many", "100"]),
+            Some(bench(&["nats", "--many", "100"])),
+        ),
     },
     Bench {
         name: "http-json-1000",
         about: "/v1: the same with 1,000 records a request",
-        what: What::Own(bench(&["http", "--many", "1000", "--records", "400000"])),
+        what: What::Door(
+            bench(&["http", "--many", "1000", "--records", "400000"]),
+            Some(bench(&["nats", "--many", "1000", "--records", "400000"])),
+        ),
     },
     Bench {
         name: "http-raw",
         about: "/v1: record batches of 100 records of 1 KiB, beside the same over Kafka's protocol",
-        what: What::Own(bench(&[
-            "http",
-            "--form",
-            "raw",
-            "--many",
-            "100",
-            "--records",
-            "400000",
-        ])),
+        what: What::Door(
+            bench(&[
+                "http",
+                "--form",
+                "raw",
+                "--many",
+                "100",
+                "--records",
+                "400000",
+            ]),
+            None,
+        ),
     },
     Bench {
         name: "compaction",
@@ -336,26 +354,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.only_peer {
         kinds.push(Kind::Riverlog);
     }
-    if args.peer.is_some() {
-        kinds.push(Kind::Kafka);
-    }
+    kinds.extend(args.peer.map(|peer| match peer {
+        Peer::Kafka => Kind::Kafka,
+        Peer::Nats => Kind::Nats,
+    }));
     let mut table = table(&kinds);
     for bench in BENCHES
         .iter()
         .filter(|b| args.names.is_empty() || args.names.iter().any(|n| n == b.name))
     {
-        // What only Riverlog has is run beside no peer.
-        let here: Vec<Kind> = match bench.what {
-            What::Embedded(_) => kinds.iter().copied().take(1).collect(),
-            What::Own(_) => vec![Kind::Riverlog],
-            _ => kinds.clone(),
+        // What a peer doesn't have is run without it.
+        let has = |kind: &&Kind| match (kind, &bench.what) {
+            (Kind::Riverlog, _) => true,
+            (Kind::Kafka, what) => !matches!(what, What::Embedded(_) | What::Door(..)),
+            (Kind::Nats, what) => matches!(what, What::Door(_, Some(_))),
         };
+        let here: Vec<Kind> = kinds.iter().filter(has).copied().collect();
         let runs = measure(bench, &here, args.pairs)?;
         rows(bench.name, &kinds, &runs, &mut table);
     }
     println!("\n{}", machine());
-    if args.peer.is_some() {
-        println!("Kafka: Apache Kafka {}", kafka::version()?);
+    match args.peer {
+        Some(Peer::Kafka) => println!("Kafka: Apache Kafka {}", kafka::version()?),
+        Some(Peer::Nats) => println!("NATS: nats-server {}", nats::version()?),
+        None => {}
     }
     println!("\n{table}");
     Ok(())
@@ -378,8 +400,14 @@ fn measure(bench: &Bench, kinds: &[Kind], pairs: u32) -> Result<Vec<Vec<Measures
             target,
             settings,
             warm_up,
-        } => loaded(target, settings, *warm_up, kinds, &scratch)?,
-        What::Own(target) => loaded(target, &[], 1, kinds, &scratch)?,
+        } => loaded(move |_| target, settings, *warm_up, kinds, &scratch)?,
+        What::Door(http, nats) => {
+            let program = move |kind| match (kind, nats) {
+                (Kind::Nats, Some(nats)) => nats,
+                _ => http,
+            };
+            loaded(program, &[], 1, kinds, &scratch)?
+        }
     };
     let mut runs = Vec::new();
     for n in 0..pairs {
@@ -395,30 +423,31 @@ fn measure(bench: &Bench, kinds: &[Kind], pairs: u32) -> Result<Vec<Vec<Measures
     Ok(runs)
 }
 
-/// Brokers of these kinds that run from now on; what each turn does with one of them.
+/// Brokers of these kinds that run from now on; what each turn does with one of them: the program that `target` names for its kind.
 fn loaded<'a>(
-    target: &'a Target,
+    target: impl Fn(Kind) -> &'a Target + 'a,
     settings: &[(&str, &str)],
     warm_up: u32,
     kinds: &[Kind],
     scratch: &Scratch,
 ) -> Result<Turn<'a>> {
-    let binary = target.build()?;
     let mut brokers = BTreeMap::new();
+    let mut binary = std::path::PathBuf::new();
     for &kind in kinds {
+        binary = target(kind).build()?;
         let mut spec = Spec::new(kind, scratch.path().join(kind.to_string()))?;
         spec.release = true;
         spec.settings
             .extend(settings.iter().map(|(k, v)| ((*k).into(), (*v).into())));
         let broker = spec.start(false)?;
         for _ in 0..warm_up {
-            target.run(&binary, Some(&broker))?;
+            target(kind).run(&binary, Some(&broker))?;
         }
         brokers.insert(kind, broker);
     }
     Ok(Box::new(move |kind| {
         let broker = brokers.get(&kind).ok_or("a broker that wasn't started")?;
-        let (mut measures, cpu) = target.run(&binary, Some(broker))?;
+        let (mut measures, cpu) = target(kind).run(&binary, Some(broker))?;
         let (_, most) = proc::resident_kib(broker.pid())?;
         put(&mut measures, "broker CPU", cpu, "s");
         put(

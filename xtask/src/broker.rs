@@ -9,7 +9,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::peer::kafka;
+use crate::peer::{kafka, nats};
 use crate::run::{self, Run, cargo, program};
 
 /// How long a broker may take until it answers; a JVM on a busy small machine needs tens of seconds.
@@ -22,6 +22,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) enum Kind {
     Riverlog,
     Kafka,
+    /// Only measured beside, by programs that speak its protocol.
+    #[value(skip)]
+    Nats,
 }
 
 impl fmt::Display for Kind {
@@ -29,6 +32,7 @@ impl fmt::Display for Kind {
         f.pad(match self {
             Kind::Riverlog => "Riverlog",
             Kind::Kafka => "Kafka",
+            Kind::Nats => "NATS",
         })
     }
 }
@@ -90,7 +94,7 @@ impl Spec {
             .args(words.flat_map(|setting| ["--set".to_owned(), setting])))
     }
 
-    /// Starts it and returns once it answers a Metadata request. `detached`: it outlives this process.
+    /// Starts it and returns once it answers. `detached`: it outlives this process.
     pub(crate) fn start(&self, detached: bool) -> Result<Broker> {
         fs::create_dir_all(&self.dir)?;
         if TcpStream::connect(address(self.port)).is_ok() {
@@ -99,6 +103,7 @@ impl Spec {
         let command = match self.kind {
             Kind::Kafka => kafka::launch(self)?,
             Kind::Riverlog => self.riverlog()?,
+            Kind::Nats => nats::launch(self)?,
         };
         let started = Instant::now();
         let child = command.spawn_logged(&self.log(), detached)?;
@@ -157,6 +162,10 @@ impl Broker {
         let log_end = |log: &Path| {
             let text = fs::read_to_string(log).unwrap_or_default();
             run::last_lines(&text, 15)
+        };
+        let answers = match self.kind {
+            Kind::Riverlog | Kind::Kafka => answers,
+            Kind::Nats => nats::answers,
         };
         while !answers(self.port) {
             if let Some(child) = &mut self.child

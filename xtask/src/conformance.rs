@@ -54,8 +54,8 @@ const EVERYBODY_IS_SUPER: [(&str, &str); 3] = [
 /// What some suites want beyond that, by the name of their folder, and the port if it must be one.
 fn wanted(suite: &str, broker: Kind) -> (Vec<(&'static str, &'static str)>, Option<u16>) {
     let super_users = match broker {
-        Kind::Riverlog => &[][..],
         Kind::Kafka => &EVERYBODY_IS_SUPER,
+        Kind::Riverlog | Kind::Nats => &[][..],
     };
     match suite {
         "kafka-python" => {

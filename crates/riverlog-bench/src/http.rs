@@ -16,7 +16,7 @@ use crate::wire::{Connection, now_ms, produce_one, topic};
 
 const PARTITIONS: i32 = 12;
 /// Connections; each waits for its answer before it asks again.
-const CONNECTIONS: usize = 4;
+pub(crate) const CONNECTIONS: usize = 4;
 /// Bytes of a value.
 const VALUE: usize = 1_000;
 
@@ -106,7 +106,7 @@ fn post(topic: &str, partition: Option<i32>, kind: &str, body: &[u8]) -> Vec<u8>
 }
 
 /// Values that differ, of letters that JSON takes as they are.
-fn value(n: usize) -> Vec<u8> {
+pub(crate) fn value(n: usize) -> Vec<u8> {
     (0..VALUE)
         .map(|i| b'a' + ((n * 7 + i * 31) % 26) as u8)
         .collect()
@@ -137,7 +137,7 @@ fn batch(records: usize) -> Bytes {
 
 /// Runs `work` on each of the connections' threads, by number; what it took is told under `name`, with the broker's CPU for each of
 /// `records` records.
-fn measured(
+pub(crate) fn measured(
     name: &str,
     records: usize,
     work: impl Fn(usize, &mut Histogram<u64>) -> Result<()> + Send + Sync + 'static,

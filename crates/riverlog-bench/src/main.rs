@@ -8,6 +8,7 @@ mod floor;
 mod http;
 mod measure;
 mod members;
+mod nats;
 mod transactions;
 mod wire;
 
@@ -115,6 +116,17 @@ enum What {
         #[arg(long, default_value_t = 200_000)]
         records: usize,
         /// HOST:PORT of the Kafka listener.
+        broker: String,
+    },
+    /// The same with NATS JetStream in the broker's place.
+    Nats {
+        /// Records under way on a connection, and of one pull.
+        #[arg(long, default_value_t = 100)]
+        many: usize,
+        /// Records in all.
+        #[arg(long, default_value_t = 200_000)]
+        records: usize,
+        /// HOST:PORT of its clients' listener.
         broker: String,
     },
     /// Groups that commit an offset once a second each.
@@ -230,6 +242,11 @@ fn main() -> Result<()> {
             records,
             broker,
         } => http::run(&broker, form, many, records),
+        What::Nats {
+            many,
+            records,
+            broker,
+        } => nats::run(&broker, many, records),
         What::Commits {
             groups,
             seconds,

@@ -1,6 +1,7 @@
 //! `cargo xtask peer kafka …`: a real Apache Kafka on this machine, to compare with.
 
 pub(crate) mod kafka;
+pub(crate) mod nats;
 
 use std::fs;
 use std::path::PathBuf;
