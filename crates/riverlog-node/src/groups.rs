@@ -123,6 +123,19 @@ impl Node {
         self.coordinator_node::<GroupShard>(group, now)
     }
 
+    /// The number of the partition of `__consumer_offsets` that keeps a group's offsets, whichever node leads it.
+    /// COORDINATOR_LOAD_IN_PROGRESS while the topic is being made.
+    pub fn group_place(&self, group: &str, now: Now) -> Result<i32, ErrorCode> {
+        self.saw(now);
+        let image = self.image();
+        let Some(topic) = image.topic(GroupShard::TOPIC) else {
+            self.make_coordinator_topic::<GroupShard>(now);
+            return Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
+        };
+        let count = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
+        Ok(partition_for(group, count))
+    }
+
     /// The node that coordinates a transactional id; makes `__transaction_state` when there is none. `None` while nobody does.
     pub fn transaction_coordinator(&self, id: &str, now: Now) -> Option<BrokerId> {
         self.coordinator_node::<TransactionShard>(id, now)
@@ -170,9 +183,7 @@ impl Node {
             self.make_coordinator_topic::<GroupShard>(now);
             return Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
         };
-        let shard = shards
-            .of(group)
-            .ok_or(ErrorCode::COORDINATOR_NOT_AVAILABLE)?;
+        let shard = shards.of(group).ok_or_else(|| self.coordinates_not())?;
         Ok(shard.partition.clone())
     }
 

@@ -491,6 +491,7 @@ impl Node {
                 Timer::Tails => self.cool_tails(now),
                 Timer::Retry => self.retry(now),
                 Timer::Forwards => self.expire_forwards(now),
+                Timer::Asked => self.expire_asked(now),
                 Timer::Heartbeat => self.beat_and_go_on(now),
                 Timer::BeatSoon => self.beat(now),
                 Timer::Ask(leader) => self.ask_again(leader, now),

@@ -117,6 +117,15 @@ pub enum Notice {
         /// What is wrong with it.
         reason: String,
     },
+    /// This node leads a partition by an unclean election: it was neither in sync nor eligible, and what it lacks is lost.
+    UncleanLeader {
+        /// Topic's name.
+        topic: String,
+        /// Its partition.
+        partition: i32,
+        /// Where its copy ends: what was acknowledged from here on is gone.
+        end: Offset,
+    },
     /// The disk has no room: appends are refused until it has.
     DiskFull,
     /// Appends are taken again.
@@ -199,6 +208,15 @@ impl fmt::Display for Notice {
             Notice::MetadataUnreadable { reason } => write!(
                 f,
                 "the cluster's metadata can't be read any more: {reason}; start the release that the other nodes run"
+            ),
+            Notice::UncleanLeader {
+                topic,
+                partition,
+                end,
+            } => write!(
+                f,
+                "this node leads {topic}-{partition} by an unclean election: it had left the in-sync replicas, and records that were acknowledged at offset {end} or later are lost; \
+                 consumers that were beyond go back there"
             ),
             Notice::DiskFull => {
                 f.write_str("the disk is full: records are refused until there is room")

@@ -179,12 +179,14 @@ impl Node {
     fn quorum_led(&self, term: u64, leader: Option<BrokerId>, now: Now) {
         let me = self.settings.broker;
         let mut dropped = Vec::new();
+        let another;
         {
             let mut state = self.controller.state.lock();
             if term < state.seat.term || (term, leader) == (state.seat.term, state.seat.leader) {
                 return;
             }
             let goes_on = leader == Some(me) && term == state.seat.term;
+            another = leader.is_some() && leader != state.seat.leader;
             (state.seat.term, state.seat.leader) = (term, leader);
             if !goes_on {
                 // What is in flight may be committed yet or not; whoever asked has to look.
@@ -199,6 +201,9 @@ impl Node {
         }
         for reply in dropped {
             self.answer_admin(reply, Err(ErrorCode::NOT_CONTROLLER), now);
+        }
+        if another {
+            self.forwards_are_lost(now);
         }
         if leader == Some(me) {
             self.controller.state.lock().sessions.begin();

@@ -57,6 +57,8 @@ pub(crate) enum Timer {
     Trims,
     /// Commands that were forwarded to the controller.
     Forwards,
+    /// What other nodes were asked about transactions.
+    Asked,
     /// Trying again what a full disk refused.
     Retry,
 }

@@ -146,7 +146,7 @@ impl Node {
             }
             error => refused(reply, error),
         });
-        self.transaction(question, now, asked);
+        self.ask_coordinator(question, now, asked);
     }
 
     /// Appends what can be appended, until the coordinator has to be asked or nothing waits. `asked`: what it said about the
@@ -244,7 +244,7 @@ impl Node {
                 node.go_along(lane, Some((error, seen)), node.as_of(now));
             }
         });
-        self.transaction(command, now, reply);
+        self.ask_coordinator(command, now, reply);
     }
 }
 

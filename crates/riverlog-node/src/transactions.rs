@@ -6,7 +6,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use riverlog_core::Now;
-use riverlog_core::metadata::{MetadataImage, TopicRef};
+use riverlog_core::metadata::MetadataImage;
 use riverlog_core::transactions::{
     Decision, Place, Soft, Token, TransactionAnswer, TransactionCommand, TransactionDescription,
     TransactionFilter, TransactionShard, TransactionVersion, WriteMarkers,
@@ -16,6 +16,7 @@ use riverlog_wire::{ErrorCode, Offset, ProducerEpoch, ProducerId};
 
 use crate::command::Reply;
 use crate::node::Node;
+use crate::quorum::Quorum;
 use crate::shards::{Coordinator, Shard, Shards};
 use crate::timers::Timer;
 
@@ -154,7 +155,9 @@ impl Node {
             return Ok(Vec::new());
         };
         let mut missing = None;
-        if shards.shards.iter().any(Option::is_none) {
+        // In a cluster each node tells of those that it coordinates.
+        let alone = self.settings.quorum == Quorum::Own;
+        if alone && shards.shards.iter().any(Option::is_none) {
             missing = Some(ErrorCode::COORDINATOR_NOT_AVAILABLE);
         }
         let mut all = Vec::new();
@@ -188,7 +191,7 @@ impl Node {
         };
         match shards.of(id) {
             Some(shard) => self.shard_question(shard, now, reply, |s| s.describe(id)),
-            None => reply.send(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)),
+            None => reply.send(Err(self.coordinates_not())),
         }
     }
 
@@ -211,21 +214,15 @@ impl Node {
                 transaction_version: markers.version.0,
                 committed: markers.commit,
             };
-            let topic = TopicRef::Name(place.0.clone());
-            match self.partition(&topic, place.1) {
-                Err(error) => self.marker_answered(shard, &writing, place, Err(error), now),
-                Ok(partition) => {
-                    let (node, shard, writing) =
-                        (self.this.clone(), shard.clone(), writing.clone());
-                    let reply = Reply::new(move |answer| {
-                        if let Some(node) = node.upgrade() {
-                            let now = node.as_of(now);
-                            node.marker_answered(&shard, &writing, place, answer, now);
-                        }
-                    });
-                    self.write_marker(&partition, marker, now, reply);
+            let (node, shard, writing) = (self.this.clone(), shard.clone(), writing.clone());
+            let at = place.clone();
+            let reply = Reply::new(move |answer| {
+                if let Some(node) = node.upgrade() {
+                    let now = node.as_of(now);
+                    node.marker_answered(&shard, &writing, place, answer, now);
                 }
-            }
+            });
+            self.write_marker_at_leader(&at, marker, now, reply);
         }
         self.markers_counted(shard, &writing, now);
     }

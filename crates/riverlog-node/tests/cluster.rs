@@ -344,7 +344,7 @@ fn a_deletion_is_answered_once_all_that_are_in_sync_have_followed() {
     let starts: Vec<i64> = (1..=3).map(|id| start_at(&cluster, id)).collect();
     assert_eq!(starts, [2, 2, 2]);
     // Whoever leaves the in-sync set isn't waited for; it follows when it comes back.
-    cluster.cut = [(1, 3)].into();
+    cluster.cut = [(1, 3), (3, 1)].into();
     let deleted = delete(&cluster, 3);
     cluster.run(4 * second());
     assert_eq!(deleted.take(), Some(Ok(Offset(3))));
@@ -414,4 +414,100 @@ fn any_node_takes_commands_and_answers_once_it_knows_what_they_changed() {
         assert_eq!(gone.topic.unwrap().name, name);
         assert!(image(&cluster).topic(&name).is_none());
     }
+}
+
+/// Two partitions on nodes 1, 2 and 4, led by 1 and 2; node 3 is the controller.
+fn two_partitions() -> Cluster {
+    let mut settings = quick();
+    // Who isn't heard stays for as long as the story needs.
+    settings.cluster.session = Duration::from_secs(8);
+    let mut cluster = Cluster::new(4, settings);
+    let on = |ids: [i32; 3]| ids.map(BrokerId).to_vec();
+    let topic = NewTopic {
+        name: "t".to_owned(),
+        partitions: -1,
+        replication_factor: -1,
+        assignments: vec![(0, on([1, 2, 4])), (1, on([2, 1, 4]))],
+        id: TopicId([7; 16]),
+        ..NewTopic::default()
+    };
+    cluster.admin(AdminCommand::CreateTopics {
+        topics: vec![topic],
+        validate_only: false,
+    });
+    cluster.run(second());
+    cluster.led_at(3);
+    cluster
+}
+
+fn isr_of(cluster: &Cluster, partition: usize) -> Vec<i32> {
+    let image = cluster.node(3).node().image();
+    let topic = image.topic("t").expect("a topic");
+    topic.partitions[partition]
+        .isr
+        .iter()
+        .map(|b| b.0)
+        .collect()
+}
+
+#[test]
+fn who_is_asked_for_counts_though_another_partition_changes() {
+    let mut cluster = two_partitions();
+    // Node 4 hears no leader, and leaves both in-sync sets.
+    cluster.cut = [(1, 4), (4, 1), (2, 4), (4, 2)].into();
+    let topic = TopicRef::Name("t".to_owned());
+    for (leader, index) in [(1, 0), (2, 1)] {
+        let to = cluster
+            .node(leader)
+            .node()
+            .partition(&topic, index)
+            .unwrap();
+        let sent = cluster.send(leader, &to, batch(cluster.node(leader), &["a"]), -1);
+        assert!(cluster.wait(&sent).is_ok());
+    }
+    assert_eq!(isr_of(&cluster, 0), [1, 2]);
+    cluster.run(second());
+    assert_eq!(isr_of(&cluster, 1), [2, 1]);
+    // It catches up with node 1, which asks for it. The controller doesn't hear that.
+    cluster.cut = [(1, 3), (2, 4), (4, 2)].into();
+    cluster.run(Duration::from_millis(1_500));
+    assert_eq!(isr_of(&cluster, 0), [1, 2]);
+    // Meanwhile the other partition's in-sync set changes.
+    cluster.cut = [(1, 3)].into();
+    cluster.run(Duration::from_millis(1_500));
+    assert_eq!(isr_of(&cluster, 1), [2, 1, 4]);
+    assert_eq!(isr_of(&cluster, 0), [1, 2]);
+    // What is asked for may still be granted: nothing is acknowledged that node 4 doesn't have.
+    cluster.cut = [(1, 3), (1, 4)].into();
+    let to = cluster.led(1, "t");
+    let sent = cluster.send(1, &to, batch(cluster.node(1), &["b"]), -1);
+    cluster.run(Duration::from_millis(300));
+    assert!(!sent.is_ready());
+    cluster.cut.clear();
+    cluster.run(8 * second());
+    assert_eq!(sent.take().expect("answered").unwrap().base_offset.0, 1);
+    assert_eq!(isr_of(&cluster, 0).len(), 3);
+}
+
+#[test]
+fn what_a_dead_controller_was_told_is_told_to_the_next_one() {
+    let mut cluster = Cluster::new(3, quick());
+    cluster.led_at(3);
+    cluster.run(second());
+    let is_fenced = |cluster: &Cluster, id: i32| {
+        let image = cluster.node(1).node().image();
+        image.brokers[&BrokerId(id)].fenced
+    };
+    // All have a heartbeat on its way to it when it dies.
+    cluster.cut = [(1, 3), (2, 3)].into();
+    cluster.run(second());
+    cluster.kill(3);
+    cluster.cut.clear();
+    cluster.led_at(1);
+    // Longer than a session, and less than a client's answer is waited for.
+    for _ in 0..16 {
+        cluster.run(Duration::from_millis(250));
+        assert!(!is_fenced(&cluster, 1) && !is_fenced(&cluster, 2));
+    }
+    assert!(is_fenced(&cluster, 3));
 }

@@ -8,6 +8,7 @@ use riverlog_wire::ErrorCode;
 
 use crate::command::{CommittedAnswer, Reply, StableAnswer};
 use crate::node::Node;
+use crate::quorum::Quorum;
 use crate::shards::Shard;
 
 impl Node {
@@ -20,6 +21,10 @@ impl Node {
         reply: Reply<CommittedAnswer>,
     ) {
         let Some(shards) = self.shards.load_full() else {
+            if self.settings.quorum == Quorum::Shared {
+                // Perhaps it only hasn't heard yet of what there is.
+                return reply.send(Err(ErrorCode::NOT_COORDINATOR));
+            }
             // Nothing was ever committed.
             let none = partitions.unwrap_or_default();
             return reply.send(Ok(none.into_iter().map(|p| (p, None)).collect()));
@@ -29,7 +34,16 @@ impl Node {
             Some(shard) => {
                 self.shard_offsets(shard, group, partitions.as_deref(), member, now, reply);
             }
-            None => reply.send(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)),
+            None => reply.send(Err(self.coordinates_not())),
+        }
+    }
+
+    /// The error for who asks a coordinator that isn't here. In a cluster another node has it, which clients look for then; on a node
+    /// alone its partition can't be used.
+    pub(crate) fn coordinates_not(&self) -> ErrorCode {
+        match self.settings.quorum {
+            Quorum::Shared => ErrorCode::NOT_COORDINATOR,
+            Quorum::Own => ErrorCode::COORDINATOR_NOT_AVAILABLE,
         }
     }
 
@@ -42,11 +56,14 @@ impl Node {
         reply: Reply<StableAnswer>,
     ) {
         let Some(shards) = self.shards.load_full() else {
+            if self.settings.quorum == Quorum::Shared {
+                return reply.send(Err(ErrorCode::NOT_COORDINATOR));
+            }
             let none = partitions.unwrap_or_default();
             return reply.send(Ok(none.into_iter().map(|p| (p, Ok(None))).collect()));
         };
         let Some(shard) = shards.of(group) else {
-            return reply.send(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE));
+            return reply.send(Err(self.coordinates_not()));
         };
         self.shard_question(shard, now, reply, |groups: &GroupShard| {
             let member = member.as_ref().map(|(id, epoch)| (id.as_str(), *epoch));
@@ -95,9 +112,8 @@ impl Node {
         let Some(shards) = self.shards.load_full() else {
             return Ok(None);
         };
-        let shard: &Arc<Shard<GroupShard>> = shards
-            .of(group)
-            .ok_or(ErrorCode::COORDINATOR_NOT_AVAILABLE)?;
+        let found: Option<&Arc<Shard<GroupShard>>> = shards.of(group);
+        let shard = found.ok_or_else(|| self.coordinates_not())?;
         let looked = shard.state.lock().ready().map(|g| g.describe(group));
         if looked.is_err() {
             self.load_shard(shard, now);

@@ -13,8 +13,12 @@ use crate::controller::AdminReply;
 use crate::node::Node;
 use crate::timers::Timer;
 
-/// How long an answer of the controller is waited for. It may have been done all the same.
+/// How long an answer of the controller is waited for, at most. It may have been done all the same.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// For what a node says again and again until it is answered, in heartbeats: a message that is lost must not keep it from saying that
+/// it lives, or that a follower lags, for as long as a client would wait.
+const REPEATED: u32 = 2;
 
 /// Forwarded commands that may wait for their answers.
 const WAITING: usize = 10_000;
@@ -29,7 +33,15 @@ impl Node {
         let Some(to) = to.filter(|_| Message::can_forward(&command)) else {
             return self.answer_admin(reply, Err(ErrorCode::NOT_CONTROLLER), now);
         };
-        let deadline = now.mono + PATIENCE;
+        let patience = match &command {
+            AdminCommand::Register { .. }
+            | AdminCommand::Heartbeat { .. }
+            | AdminCommand::AlterPartitions { .. } => {
+                PATIENCE.min(self.settings.cluster.heartbeat * REPEATED)
+            }
+            _ => PATIENCE,
+        };
+        let deadline = now.mono + patience;
         let number = {
             let mut forwards = self.peers.forwards.lock();
             if forwards.waiting.len() >= WAITING {
@@ -164,17 +176,26 @@ impl Node {
 
     /// Patience has ended with some.
     pub(crate) fn expire_forwards(&self, now: Now) {
-        let expired: Vec<Forward> = {
+        self.give_up_forwards(now, |f| f.deadline <= now.mono);
+    }
+
+    /// Another node decides from now on, and what the one before didn't answer it won't answer any more: whoever asked asks again at
+    /// once. What was answered waits for its entry as before.
+    pub(crate) fn forwards_are_lost(&self, now: Now) {
+        self.give_up_forwards(now, |f| f.answer.is_none());
+    }
+
+    fn give_up_forwards(&self, now: Now, is_given_up: impl Fn(&Forward) -> bool) {
+        let given_up: Vec<Forward> = {
             let mut forwards = self.peers.forwards.lock();
-            let due = |f: &Forward| f.deadline <= now.mono;
-            let numbers = forwards.waiting.iter().filter(|(_, f)| due(f));
-            let numbers: Vec<i64> = numbers.map(|(number, _)| *number).collect();
+            let found = forwards.waiting.iter().filter(|(_, f)| is_given_up(f));
+            let numbers: Vec<i64> = found.map(|(number, _)| *number).collect();
             numbers
                 .iter()
                 .filter_map(|number| forwards.waiting.remove(number))
                 .collect()
         };
-        for forward in expired {
+        for forward in given_up {
             self.complete(forward, now);
         }
     }

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, AdminResult};
 use riverlog_core::replica::FollowerAnswer;
-use riverlog_log::LogKey;
+use riverlog_core::transactions::{TransactionAnswer, TransactionCommand};
+use riverlog_log::{LogKey, Marker};
 use riverlog_wire::primitives::{DecodeError, Reader, Writer};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, PartitionIndex};
 
@@ -12,6 +13,7 @@ use crate::replication::{PeerAsk, PeerPart};
 mod command;
 #[cfg(test)]
 mod tests;
+mod transaction;
 
 /// The only version so far. Fields that another release may do without are tagged.
 const VERSION: u32 = 1;
@@ -22,6 +24,9 @@ mod kind {
     pub(super) const ASK: u32 = 3;
     pub(super) const RECORDS: u32 = 4;
     pub(super) const REPORT: u32 = 5;
+    pub(super) const TRANSACTION: u32 = 6;
+    pub(super) const MARKER: u32 = 7;
+    pub(super) const TOLD: u32 = 8;
 }
 
 mod answer {
@@ -68,6 +73,23 @@ pub(crate) enum Message {
     Report {
         broker_epoch: i64,
         asks: Vec<PeerAsk>,
+    },
+    /// A partition's leader asks the coordinator of a transactional id: Add or Verify.
+    Transaction {
+        number: i64,
+        command: TransactionCommand,
+    },
+    /// The coordinator has the end of a transaction written into a partition.
+    Marker {
+        number: i64,
+        topic: String,
+        partition: i32,
+        marker: Marker,
+    },
+    /// The answer to both.
+    Told {
+        number: i64,
+        answer: TransactionAnswer,
     },
 }
 
@@ -131,6 +153,28 @@ impl Message {
                 w.i64(*broker_epoch);
                 write_asks(&mut w, asks);
             }
+            Message::Transaction { number, command } => {
+                w.unsigned_varint(kind::TRANSACTION);
+                w.i64(*number);
+                transaction::write_command(&mut w, command)?;
+            }
+            Message::Marker {
+                number,
+                topic,
+                partition,
+                marker,
+            } => {
+                w.unsigned_varint(kind::MARKER);
+                w.i64(*number);
+                w.compact_string(topic);
+                w.i32(*partition);
+                transaction::write_marker(&mut w, marker);
+            }
+            Message::Told { number, answer } => {
+                w.unsigned_varint(kind::TOLD);
+                w.i64(*number);
+                transaction::write_answer(&mut w, answer)?;
+            }
         }
         match self {
             Message::Forwarded { position, .. } => {
@@ -187,6 +231,20 @@ impl Message {
             kind::REPORT => Message::Report {
                 broker_epoch: r.i64()?,
                 asks: read_asks(&mut r)?,
+            },
+            kind::TRANSACTION => Message::Transaction {
+                number: r.i64()?,
+                command: transaction::read_command(&mut r)?,
+            },
+            kind::MARKER => Message::Marker {
+                number: r.i64()?,
+                topic: r.compact_string()?.to_owned(),
+                partition: r.i32()?,
+                marker: transaction::read_marker(&mut r)?,
+            },
+            kind::TOLD => Message::Told {
+                number: r.i64()?,
+                answer: transaction::read_answer(&mut r)?,
             },
             value => return Err(unknown("kind", value)),
         };

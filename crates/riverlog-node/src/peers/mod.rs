@@ -3,6 +3,7 @@
 //! The host carries them; it may lose, delay, repeat and reorder them. Whoever asks something keeps what it asked under a number
 //! until the answer comes or its patience ends, and an answer that nobody waits for is dropped.
 
+mod asked;
 mod forward;
 mod message;
 
@@ -39,6 +40,7 @@ pub struct PeerMessage {
 pub(crate) struct Peers {
     outbox: Mutex<Vec<PeerMessage>>,
     forwards: Mutex<Forwards>,
+    asked: Mutex<asked::Asked>,
 }
 
 #[derive(Default)]
@@ -98,6 +100,16 @@ impl Node {
             Ok(Message::Records { number, parts }) => {
                 self.answered_by_leader(from, number, parts, now);
             }
+            Ok(Message::Transaction { number, command }) => {
+                self.asked_as_coordinator(from, number, command, now);
+            }
+            Ok(Message::Marker {
+                number,
+                topic,
+                partition,
+                marker,
+            }) => self.marker_asked(from, number, (topic, partition), marker, now),
+            Ok(Message::Told { number, answer }) => self.told_by_node(from, number, answer),
             Err(_) => self.peer_message_refused(),
         }
     }

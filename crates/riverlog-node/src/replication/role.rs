@@ -7,13 +7,14 @@ use riverlog_core::Now;
 use riverlog_core::config::TopicConfig;
 use riverlog_core::metadata::PartitionImage;
 use riverlog_core::replica::{Follower, Leader};
-use riverlog_log::LogKey;
+use riverlog_log::{Log, LogKey};
 use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{BrokerId, ErrorCode, Offset, PartitionIndex, TopicId};
 
 use crate::bounded::Bound;
 use crate::command::{AppendFailure, CopyDescription};
 use crate::node::Node;
+use crate::notice::Notice;
 use crate::partition::{Following, Leading, Owed, Partition, Standing, State, position};
 
 /// Stands for the leader of a partition that nobody leads.
@@ -50,6 +51,8 @@ impl Node {
         let me = self.settings.broker;
         let leads = may_lead && image.leader == Some(me);
         let config = partition.topic.config.load();
+        // Who is elected uncleanly is in sync alone.
+        let unclean = leads && image.isr == [me] && self.was_out_of_sync(partition);
         let mut state = partition.state.lock();
         let before = state.leads();
         state.replicas = image.replicas.len();
@@ -59,7 +62,26 @@ impl Node {
             state.follow(image, owed);
         }
         partition.leads.store(leads, Ordering::Release);
+        let end = state.log.as_ref().map(Log::log_end_offset);
+        drop(state);
+        if let Some(end) = end.filter(|_| unclean && !before) {
+            self.host.notice(Notice::UncleanLeader {
+                topic: partition.topic.name.clone(),
+                partition: partition.key.partition.0,
+                end,
+            });
+        }
         before != leads
+    }
+
+    /// Whether this node may lack what was acknowledged, by the metadata that is about to be replaced.
+    fn was_out_of_sync(&self, partition: &Partition) -> bool {
+        let image = self.image.load();
+        let topic = image.topics.get(&partition.key.topic);
+        let index = usize::try_from(partition.key.partition.0).ok();
+        let known = topic.and_then(|topic| topic.partitions.get(index?));
+        let me = self.settings.broker;
+        known.is_some_and(|p| !p.isr.contains(&me) && !p.elr.contains(&me))
     }
 
     /// The copy is to be elsewhere.

@@ -146,10 +146,7 @@ impl Node {
         };
         match shards.of(name) {
             Some(shard) => self.shard_command(shard, command, shape, now, reply),
-            None if self.settings.quorum == Quorum::Shared => {
-                reply.send(C::refuse(shape, ErrorCode::NOT_COORDINATOR));
-            }
-            None => reply.send(C::refuse(shape, ErrorCode::COORDINATOR_NOT_AVAILABLE)),
+            None => reply.send(C::refuse(shape, self.coordinates_not())),
         }
     }
 

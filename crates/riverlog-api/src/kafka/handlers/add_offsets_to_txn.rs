@@ -26,8 +26,8 @@ pub(super) fn handle(context: &Context<'_>, request: AddOffsetsToTxnRequest, res
         return answer(ErrorCode::INVALID_GROUP_ID);
     }
     let node = &context.door.node;
-    let place = match node.group_partition(&request.group_id, context.now) {
-        Ok(partition) => (OFFSETS_TOPIC.to_owned(), partition.index()),
+    let place = match node.group_place(&request.group_id, context.now) {
+        Ok(index) => (OFFSETS_TOPIC.to_owned(), index),
         Err(error) => return answer(error),
     };
     let command = TransactionCommand::Add {

@@ -5,8 +5,11 @@ use riverlog_core::metadata::{
     NewTopic, TopicRef,
 };
 use riverlog_core::replica::FollowerAnswer;
-use riverlog_log::LogKey;
-use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, PartitionIndex, TopicId};
+use riverlog_core::transactions::{TransactionAnswer, TransactionCommand, TransactionVersion};
+use riverlog_log::{LogKey, Marker};
+use riverlog_wire::{
+    BrokerId, ErrorCode, LeaderEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId,
+};
 
 use crate::replication::{PeerAsk, PeerPart};
 
@@ -194,7 +197,63 @@ fn all() -> Vec<Message> {
             message: Some("there".to_owned()),
             topic: None,
         }]))),
+        Message::Transaction {
+            number: 4,
+            command: TransactionCommand::Add {
+                id: "pay".to_owned(),
+                producer_id: ProducerId(5),
+                epoch: ProducerEpoch(6),
+                partitions: vec![("t".to_owned(), 2), ("u".to_owned(), 0)],
+                version: TransactionVersion::TWO,
+            },
+        },
+        Message::Transaction {
+            number: 4,
+            command: TransactionCommand::Verify {
+                id: "pay".to_owned(),
+                producer_id: ProducerId(5),
+                epoch: ProducerEpoch(6),
+                partitions: vec![("t".to_owned(), 2)],
+            },
+        },
+        Message::Marker {
+            number: 5,
+            topic: "t".to_owned(),
+            partition: 2,
+            marker: Marker {
+                producer_id: ProducerId(5),
+                producer_epoch: ProducerEpoch(6),
+                coordinator_epoch: 7,
+                transaction_version: 2,
+                committed: true,
+            },
+        },
+        Message::Told {
+            number: 5,
+            answer: TransactionAnswer::Error(ErrorCode::PRODUCER_FENCED),
+        },
+        Message::Told {
+            number: 4,
+            answer: TransactionAnswer::Partitions(vec![
+                ErrorCode::NONE,
+                ErrorCode::TRANSACTION_ABORTABLE,
+            ]),
+        },
     ]
+}
+
+#[test]
+fn only_what_leaders_ask_is_said_to_coordinators() {
+    let command = TransactionCommand::End {
+        id: "pay".to_owned(),
+        producer_id: ProducerId(5),
+        epoch: ProducerEpoch(6),
+        commit: true,
+        version: TransactionVersion::TWO,
+        fresh: None,
+    };
+    let message = Message::Transaction { number: 1, command };
+    assert_eq!(message.encode(), None);
 }
 
 #[test]
@@ -226,7 +285,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_without_harm(
-        which in 0..27_usize,
+        which in 0..34_usize,
         flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..6),
         noise in proptest::collection::vec(any::<u8>(), 0..60),
     ) {

@@ -1,0 +1,215 @@
+//! Transactions across nodes: a partition's leader asks the coordinator, and the coordinator has markers written by leaders.
+//!
+//! Both are asked again until they are answered, and do no harm when they come twice: a partition that is in a transaction
+//! already isn't added again, and a marker that is there isn't written again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use riverlog_core::Now;
+use riverlog_core::metadata::TopicRef;
+use riverlog_core::transactions::{Place, TransactionAnswer, TransactionCommand};
+use riverlog_log::Marker;
+use riverlog_wire::{BrokerId, ErrorCode};
+
+use super::Message;
+use crate::command::Reply;
+use crate::node::Node;
+use crate::quorum::Quorum;
+use crate::timers::Timer;
+
+/// How long an answer is waited for. What was asked may have been done all the same.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Questions that may wait for their answers.
+const WAITING: usize = 10_000;
+
+/// What other nodes were asked about transactions.
+#[derive(Default)]
+pub(super) struct Asked {
+    next: i64,
+    waiting: BTreeMap<i64, Waiting>,
+}
+
+struct Waiting {
+    to: BrokerId,
+    deadline: Duration,
+    reply: Reply<TransactionAnswer>,
+}
+
+impl Node {
+    /// [`Node::transaction`] for a partition's leader: where another node coordinates the transactional id, that one is asked.
+    /// Only Add and Verify.
+    pub(crate) fn ask_coordinator(
+        &self,
+        command: TransactionCommand,
+        now: Now,
+        reply: Reply<TransactionAnswer>,
+    ) {
+        if self.settings.quorum == Quorum::Own {
+            return self.transaction(command, now, reply);
+        }
+        match self.transaction_coordinator(command.id(), now) {
+            Some(to) if to != self.settings.broker => {
+                let message = |number| Message::Transaction { number, command };
+                self.ask_node(to, message, now, reply);
+            }
+            // Also where nobody coordinates it: that is what is answered then.
+            _ => self.transaction(command, now, reply),
+        }
+    }
+
+    /// Has a marker written by whoever leads its partition. The errors are those of [`Node::write_marker`]; UNKNOWN_TOPIC_OR_PARTITION
+    /// only where this node's own metadata doesn't have the topic any more.
+    pub(crate) fn write_marker_at_leader(
+        &self,
+        place: &Place,
+        marker: Marker,
+        now: Now,
+        reply: Reply<Result<(), ErrorCode>>,
+    ) {
+        let topic = TopicRef::Name(place.0.clone());
+        let error = match self.partition(&topic, place.1) {
+            Ok(partition) => return self.write_marker(&partition, marker, now, reply),
+            Err(error) => error,
+        };
+        let image = self.image.load();
+        let known = image.topic(&place.0).map(|topic| {
+            let index = usize::try_from(place.1).ok();
+            index.and_then(|i| topic.partitions.get(i)?.leader)
+        });
+        match known {
+            Some(Some(to)) if to != self.settings.broker => {
+                let (topic, partition) = place.clone();
+                let message = |number| Message::Marker {
+                    number,
+                    topic,
+                    partition,
+                    marker,
+                };
+                let reply = Reply::new(move |answer| {
+                    reply.send(match answer {
+                        TransactionAnswer::Error(ErrorCode::NONE) => Ok(()),
+                        // It may not have heard of the topic yet.
+                        TransactionAnswer::Error(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION) => {
+                            Err(ErrorCode::NOT_LEADER_OR_FOLLOWER)
+                        }
+                        TransactionAnswer::Error(error) => Err(error),
+                        _ => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
+                    });
+                });
+                self.ask_node(to, message, now, reply);
+            }
+            _ => reply.send(Err(error)),
+        }
+    }
+
+    fn ask_node(
+        &self,
+        to: BrokerId,
+        message: impl FnOnce(i64) -> Message,
+        now: Now,
+        reply: Reply<TransactionAnswer>,
+    ) {
+        let deadline = now.mono + PATIENCE;
+        let number = {
+            let mut asked = self.peers.asked.lock();
+            if asked.waiting.len() >= WAITING {
+                drop(asked);
+                let busy = TransactionAnswer::Error(ErrorCode::COORDINATOR_NOT_AVAILABLE);
+                return reply.send(busy);
+            }
+            asked.next += 1;
+            let number = asked.next;
+            let waiting = Waiting {
+                to,
+                deadline,
+                reply,
+            };
+            asked.waiting.insert(number, waiting);
+            number
+        };
+        self.send_peer(to, &message(number));
+        let (_, first) = self.timers.add(deadline, Timer::Asked);
+        if first {
+            self.host.deadline_changed();
+        }
+    }
+
+    /// A partition's leader asks this node, which coordinates the transactional id.
+    pub(super) fn asked_as_coordinator(
+        &self,
+        from: BrokerId,
+        number: i64,
+        command: TransactionCommand,
+        now: Now,
+    ) {
+        let places = match &command {
+            TransactionCommand::Add { partitions, .. }
+            | TransactionCommand::Verify { partitions, .. } => partitions,
+            _ => return,
+        };
+        // A topic that isn't known here yet would look like a deleted one when its marker is due.
+        let image = self.image.load();
+        if !places.iter().all(|(name, _)| image.topic(name).is_some()) {
+            let answer = TransactionAnswer::Error(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
+            return self.send_peer(from, &Message::Told { number, answer });
+        }
+        let node = self.this.clone();
+        let reply = Reply::new(move |answer| {
+            if let Some(node) = node.upgrade() {
+                node.send_peer(from, &Message::Told { number, answer });
+            }
+        });
+        self.transaction(command, now, reply);
+    }
+
+    /// A coordinator has a marker written here.
+    pub(super) fn marker_asked(
+        &self,
+        from: BrokerId,
+        number: i64,
+        (topic, partition): (String, i32),
+        marker: Marker,
+        now: Now,
+    ) {
+        let node = self.this.clone();
+        let reply = Reply::new(move |answer: Result<(), ErrorCode>| {
+            if let Some(node) = node.upgrade() {
+                let error = answer.err().unwrap_or(ErrorCode::NONE);
+                let answer = TransactionAnswer::Error(error);
+                node.send_peer(from, &Message::Told { number, answer });
+            }
+        });
+        match self.partition(&TopicRef::Name(topic), partition) {
+            Ok(partition) => self.write_marker(&partition, marker, now, reply),
+            Err(error) => reply.send(Err(error)),
+        }
+    }
+
+    pub(super) fn told_by_node(&self, from: BrokerId, number: i64, answer: TransactionAnswer) {
+        let waiting = {
+            let mut asked = self.peers.asked.lock();
+            let is_asked = asked.waiting.get(&number).is_some_and(|w| w.to == from);
+            is_asked.then(|| asked.waiting.remove(&number)).flatten()
+        };
+        if let Some(waiting) = waiting {
+            waiting.reply.send(answer);
+        }
+    }
+
+    /// Patience has ended with some.
+    pub(crate) fn expire_asked(&self, now: Now) {
+        let expired: Vec<Waiting> = {
+            let mut asked = self.peers.asked.lock();
+            let due = asked.waiting.iter().filter(|(_, w)| w.deadline <= now.mono);
+            let numbers: Vec<i64> = due.map(|(number, _)| *number).collect();
+            let take = |number: &i64| asked.waiting.remove(number);
+            numbers.iter().filter_map(take).collect()
+        };
+        for waiting in expired {
+            let answer = TransactionAnswer::Error(ErrorCode::COORDINATOR_NOT_AVAILABLE);
+            waiting.reply.send(answer);
+        }
+    }
+}

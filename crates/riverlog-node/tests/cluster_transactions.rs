@@ -1,0 +1,375 @@
+//! Transactions whose coordinator, partitions and group are on different nodes.
+
+mod common;
+#[path = "common/cluster.rs"]
+#[allow(dead_code, unreachable_pub, reason = "a module of tests")]
+mod nodes;
+
+use std::time::Duration;
+
+use common::*;
+use nodes::Cluster;
+use riverlog_core::groups::{
+    CommittedOffset, GroupAnswer, GroupCommand, InTransaction, TopicPartition,
+};
+use riverlog_core::metadata::{AdminCommand, NewTopic, TopicRef};
+use riverlog_core::transactions::{TransactionAnswer, TransactionCommand, TransactionVersion};
+use riverlog_node::{Isolation, NodeSettings, PartitionRef};
+use riverlog_wire::batch::BatchBuilder;
+use riverlog_wire::compression::Compression;
+use riverlog_wire::{
+    BrokerId, ErrorCode, Generation, LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence,
+    TopicId,
+};
+
+const ID: &str = "pay";
+
+type Producer = (ProducerId, ProducerEpoch);
+
+/// Three nodes, each of which leads a partition of `t` that all have.
+fn three() -> Cluster {
+    let few = NodeSettings {
+        transactions_partitions: 3,
+        offsets_partitions: 3,
+        ..settings()
+    };
+    let mut cluster = Cluster::new(3, few);
+    let on = |ids: [i32; 3]| ids.map(BrokerId).to_vec();
+    let topic = NewTopic {
+        name: "t".to_owned(),
+        partitions: -1,
+        replication_factor: -1,
+        assignments: vec![(0, on([1, 2, 3])), (1, on([2, 3, 1])), (2, on([3, 1, 2]))],
+        id: TopicId([7; 16]),
+        ..NewTopic::default()
+    };
+    cluster.admin(AdminCommand::CreateTopics {
+        topics: vec![topic],
+        validate_only: false,
+    });
+    cluster.run(Duration::from_secs(1));
+    cluster
+}
+
+fn coordinator(cluster: &mut Cluster, ask: i32) -> i32 {
+    for _ in 0..2_000 {
+        let node = cluster.node(ask).node().clone();
+        match node.transaction_coordinator(ID, cluster.node(ask).now()) {
+            Some(broker) => return broker.0,
+            None => cluster.run(Duration::from_millis(5)),
+        }
+    }
+    panic!("no coordinator");
+}
+
+/// A command to the coordinator, until it can say something final.
+fn tell(cluster: &mut Cluster, ask: i32, command: &TransactionCommand) -> Producer {
+    for _ in 0..200 {
+        let at = coordinator(cluster, ask);
+        let again = command.clone();
+        let node = cluster.node(at);
+        let answer = node.ask(|node, now, reply| node.transaction(again, now, reply));
+        let (error, made) = match cluster.wait(&answer) {
+            TransactionAnswer::Producer {
+                error,
+                producer_id,
+                epoch,
+            } => (error, (producer_id, epoch)),
+            TransactionAnswer::Error(error) => (error, (ProducerId(-1), ProducerEpoch(-1))),
+            other => panic!("{other:?}"),
+        };
+        match error {
+            ErrorCode::NONE => return made,
+            error if error.retriable() => cluster.run(Duration::from_millis(50)),
+            error => panic!("{error:?}"),
+        }
+    }
+    panic!("the coordinator never gets ready");
+}
+
+fn init(cluster: &mut Cluster, ask: i32) -> Producer {
+    let command = TransactionCommand::Init {
+        id: ID.to_owned(),
+        timeout_ms: 60_000,
+        resume: None,
+        fresh: None,
+    };
+    tell(cluster, ask, &command)
+}
+
+fn end(cluster: &mut Cluster, ask: i32, who: Producer, commit: bool) -> Producer {
+    let command = TransactionCommand::End {
+        id: ID.to_owned(),
+        producer_id: who.0,
+        epoch: who.1,
+        commit,
+        version: TransactionVersion::TWO,
+        fresh: None,
+    };
+    tell(cluster, ask, &command)
+}
+
+fn led(cluster: &Cluster, index: i32) -> (i32, PartitionRef) {
+    let topic = TopicRef::Name("t".to_owned());
+    for id in 1..=3 {
+        if let Some(Some(node)) = cluster.nodes.get(id as usize - 1)
+            && let Ok(found) = node.node().partition(&topic, index)
+        {
+            return (id, found);
+        }
+    }
+    panic!("nobody leads partition {index}");
+}
+
+/// Appends a value to each partition, at its leader, as part of the producer's transaction.
+fn write(cluster: &mut Cluster, who: Producer, value: &str, adds: bool) -> Vec<Appended> {
+    let mut out = Vec::new();
+    for index in 0..3 {
+        let (at, to) = led(cluster, index);
+        let mut batch = BatchBuilder::new(Compression::None);
+        batch.producer(who.0, who.1, Sequence(0));
+        batch.transactional();
+        batch.push(
+            cluster.node(at).now().wall_ms,
+            None,
+            Some(value.as_bytes()),
+            &[],
+        );
+        let batch = batch.build();
+        let node = cluster.node(at);
+        let answer = node.ask(|node, now, reply| {
+            node.append_in_transaction(&to, ID, adds, command(batch, -1), now, reply);
+        });
+        out.push(cluster.wait(&answer));
+    }
+    out
+}
+
+/// What a reader of committed records gets of each partition at its leader; `None` while something isn't decided.
+fn committed(cluster: &mut Cluster) -> Vec<Option<Vec<String>>> {
+    (0..3)
+        .map(|index| {
+            let (at, _) = led(cluster, index);
+            let mut ask = fetch_command(vec![ask_from("t", index, 0)], 0);
+            ask.isolation = Isolation::ReadCommitted;
+            let node = cluster.node(at);
+            let answer = node.ask(|node, now, reply| node.fetch(ask, now, reply));
+            let part = cluster.wait(&answer).partitions.remove(0);
+            if part.last_stable_offset != part.high_watermark {
+                return None;
+            }
+            let skip: Vec<i64> = part.aborted.iter().map(|(id, _)| *id).collect();
+            let bytes = part.records.into_bytes().expect("readable");
+            let mut values = Vec::new();
+            for batch in riverlog_wire::batch::batches(&bytes) {
+                let batch = batch.expect("a sound batch");
+                let header = batch.header;
+                if header.attributes.is_control() || skip.contains(&header.producer_id.0) {
+                    continue;
+                }
+                for record in batch.records(1 << 20).expect("records").iter() {
+                    let value = record.expect("a record").value.expect("a value");
+                    values.push(String::from_utf8_lossy(&value).into_owned());
+                }
+            }
+            Some(values)
+        })
+        .collect()
+}
+
+fn everywhere(values: &[&str]) -> Vec<Option<Vec<String>>> {
+    let values: Vec<String> = values.iter().map(|v| (*v).to_owned()).collect();
+    vec![Some(values); 3]
+}
+
+#[test]
+fn a_transaction_spans_partitions_of_all_nodes() {
+    let mut cluster = three();
+    let who = init(&mut cluster, 1);
+    for appended in write(&mut cluster, who, "a", true) {
+        appended.expect("appended");
+    }
+    assert_eq!(committed(&mut cluster), [None, None, None]);
+    let who = end(&mut cluster, 1, who, true);
+    cluster.run(Duration::from_secs(1));
+    assert_eq!(committed(&mut cluster), everywhere(&["a"]));
+    // The next one is aborted, and nobody reads it.
+    for appended in write(&mut cluster, who, "b", true) {
+        appended.expect("appended");
+    }
+    end(&mut cluster, 1, who, false);
+    cluster.run(Duration::from_secs(1));
+    let aborted = committed(&mut cluster);
+    assert!(aborted.iter().all(Option::is_some), "{aborted:?}");
+    for values in aborted.into_iter().flatten() {
+        assert!(!values.contains(&"b".to_owned()), "{values:?}");
+    }
+}
+
+#[test]
+fn a_leader_appends_nothing_to_a_transaction_that_its_coordinator_doesnt_know() {
+    let mut cluster = three();
+    let who = init(&mut cluster, 1);
+    // These clients say themselves which partitions are part of it, and have said none.
+    for appended in write(&mut cluster, who, "a", false) {
+        let failure = appended.expect_err("it isn't part of a transaction");
+        assert_eq!(failure.error, ErrorCode::TRANSACTION_ABORTABLE);
+    }
+    let old = who;
+    let who = init(&mut cluster, 1);
+    assert!(who.1 > old.1 || who.0 != old.0);
+    for appended in write(&mut cluster, old, "b", true) {
+        let failure = appended.expect_err("it is fenced");
+        assert_eq!(failure.error, ErrorCode::PRODUCER_FENCED);
+    }
+    assert_eq!(committed(&mut cluster), everywhere(&[]));
+}
+
+#[test]
+fn what_was_decided_is_carried_out_though_coordinator_and_leaders_change() {
+    let mut cluster = three();
+    let who = init(&mut cluster, 1);
+    for appended in write(&mut cluster, who, "a", true) {
+        appended.expect("appended");
+    }
+    // The decision is made, and no other node hears of it from the coordinator but as a follower of its log.
+    let coordinator = coordinator(&mut cluster, 1);
+    let others: Vec<i32> = (1..=3).filter(|id| *id != coordinator).collect();
+    cluster.led_at(others[0]);
+    cluster.run(Duration::from_millis(600));
+    let node = cluster.node(coordinator);
+    let command = TransactionCommand::End {
+        id: ID.to_owned(),
+        producer_id: who.0,
+        epoch: who.1,
+        commit: true,
+        version: TransactionVersion::TWO,
+        fresh: None,
+    };
+    let decided = node.ask(|node, now, reply| node.transaction(command, now, reply));
+    for _ in 0..1_000 {
+        if decided.is_ready() {
+            break;
+        }
+        cluster.run(Duration::from_millis(5));
+    }
+    // It dies as soon as it has answered, whatever markers it has got out.
+    assert!(decided.is_ready());
+    cluster.kill(coordinator);
+    cluster.run(Duration::from_secs(8));
+    assert_eq!(committed(&mut cluster), everywhere(&["a"]));
+    cluster.start(coordinator);
+    cluster.run(Duration::from_secs(3));
+    assert_eq!(committed(&mut cluster), everywhere(&["a"]));
+}
+
+#[test]
+fn a_marker_is_written_once_its_leader_can_be_reached_again() {
+    let mut cluster = three();
+    let who = init(&mut cluster, 1);
+    for appended in write(&mut cluster, who, "a", true) {
+        appended.expect("appended");
+    }
+    let coordinator = coordinator(&mut cluster, 1);
+    let other = (1..=3).find(|id| *id != coordinator).unwrap();
+    let third = 6 - coordinator - other;
+    cluster.led_at(third);
+    // Messages between these two are lost for a while, in one direction.
+    cluster.cut = [(coordinator, other)].into();
+    end(&mut cluster, third, who, true);
+    cluster.run(Duration::from_millis(500));
+    let undecided = committed(&mut cluster);
+    assert!(undecided.contains(&None), "{undecided:?}");
+    cluster.cut.clear();
+    cluster.run(Duration::from_secs(10));
+    assert_eq!(committed(&mut cluster), everywhere(&["a"]));
+}
+
+#[test]
+fn offsets_are_committed_in_a_transaction_of_another_coordinator() {
+    let mut cluster = three();
+    // Of several groups at least one is coordinated elsewhere.
+    let groups: Vec<String> = (0..12).map(|n| format!("g{n}")).collect();
+    let mut who = init(&mut cluster, 1);
+    let coordinator = coordinator(&mut cluster, 1);
+    let mut elsewhere = 0;
+    for group in &groups {
+        let at = group_coordinator(&mut cluster, group);
+        elsewhere += i32::from(at != coordinator);
+        assert_eq!(commit(&mut cluster, group, who, 7), ErrorCode::NONE);
+        assert_eq!(offset_of(&mut cluster, group), None);
+        who = end(&mut cluster, 1, who, true);
+        cluster.run(Duration::from_secs(1));
+        assert_eq!(offset_of(&mut cluster, group), Some(7));
+    }
+    assert!(elsewhere > 0, "all are where the transactions are");
+}
+
+fn group_coordinator(cluster: &mut Cluster, group: &str) -> i32 {
+    for _ in 0..2_000 {
+        let node = cluster.node(1).node().clone();
+        match node.group_coordinator(group, cluster.node(1).now()) {
+            Some(broker) => return broker.0,
+            None => cluster.run(Duration::from_millis(5)),
+        }
+    }
+    panic!("no coordinator");
+}
+
+fn place(cluster: &Cluster) -> TopicPartition {
+    TopicPartition {
+        id: cluster.node(1).node().image().topic("t").unwrap().id,
+        topic: "t".to_owned(),
+        partition: 0,
+    }
+}
+
+fn commit(cluster: &mut Cluster, group: &str, who: Producer, offset: i64) -> ErrorCode {
+    for _ in 0..200 {
+        let at = group_coordinator(cluster, group);
+        let committed = CommittedOffset {
+            offset: Offset(offset),
+            leader_epoch: LeaderEpoch(0),
+            metadata: String::new(),
+            commit_timestamp: 0,
+            expire_timestamp: None,
+        };
+        let command = GroupCommand::TxnCommit {
+            group: group.to_owned(),
+            generation: Generation(-1),
+            member: String::new(),
+            instance: None,
+            offsets: vec![(place(cluster), committed)],
+            version: 5,
+            transaction: InTransaction {
+                producer_id: who.0,
+                producer_epoch: who.1,
+                verified: Offset::ZERO,
+            },
+        };
+        let node = cluster.node(at);
+        let answer =
+            node.ask(|node, now, reply| node.commit_in_transaction(ID, true, command, now, reply));
+        let error = match cluster.wait(&answer) {
+            GroupAnswer::Partitions(ErrorCode::NONE, each) => each[0],
+            GroupAnswer::Partitions(error, _) | GroupAnswer::Error(error) => error,
+            other => panic!("{other:?}"),
+        };
+        if !error.retriable() {
+            return error;
+        }
+        cluster.run(Duration::from_millis(50));
+    }
+    panic!("it is never committed");
+}
+
+fn offset_of(cluster: &mut Cluster, group: &str) -> Option<i64> {
+    let at = group_coordinator(cluster, group);
+    let asked = vec![place(cluster)];
+    let node = cluster.node(at);
+    let answer = node.ask(|node, now, reply| {
+        node.committed(group, Some(asked), None, now, reply);
+    });
+    let found = cluster.wait(&answer).expect("the coordinator is there");
+    found[0].1.as_ref().map(|c| c.offset.0)
+}
