@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
@@ -15,12 +16,14 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.regex.Pattern;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.GroupListing;
+import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -79,10 +82,14 @@ public class Cases {
         report("transaction-offsets", Cases::transactionOffsets);
         report("compaction", Cases::compaction);
         report("group-rebalance", () -> rebalance(CLASSIC));
-        report("group-resumes", () -> resumes(CLASSIC));
+        report("group-resumes", () -> {
+            resumes(CLASSIC);
+            appear(CLASSIC);
+        });
         report("group-kip848", () -> {
             rebalance(CONSUMER);
             resumes(CONSUMER);
+            appear(CONSUMER);
         });
         report("share-group", Cases::shareGroup);
         report("offsets-by-time", Cases::offsetsByTime);
@@ -350,6 +357,55 @@ public class Cases {
         var kept = List.of("4:b=1", "5:a=2", "6:c=null", "7:end=0");
         until("only the newest of each key", () -> read(where, kept.size(), 0).stream()
             .map(r -> r.offset() + ":" + text(r.key()) + "=" + text(r.value())).toList().equals(kept));
+        tombstone();
+    }
+
+    /** A deleted key: who reads from the start sees its tombstone, later nothing of it, and never what it deleted. */
+    static void tombstone() throws Exception {
+        String where = prefix + "-tombstone";
+        var settings = Map.of("cleanup.policy", "compact", "segment.ms", "50", "min.cleanable.dirty.ratio", "0.01",
+            "delete.retention.ms", "1000");
+        admin.createTopics(List.of(new NewTopic(where, 1, (short) 1).configs(settings))).all().get();
+        produce(List.of(keyed(where, "a", "0"), keyed(where, "b", "0")));
+        Thread.sleep(100);
+        produce(List.of(keyed(where, "a", null)));
+        var before = of(where, "a");
+        same(before.get(before.size() - 1), "null", "what a deleted key ends with");
+        until("a tombstone that is gone", () -> {
+            // Only what is written to is cleaned again.
+            produce(List.of(keyed(where, "end", "x")));
+            Thread.sleep(100);
+            var found = of(where, "a");
+            if (!found.isEmpty()) {
+                same(found.get(found.size() - 1), "null", "what a deleted key ends with");
+            }
+            return found.isEmpty();
+        });
+        same(of(where, "b"), List.of("0"), "what was not deleted");
+    }
+
+    static ProducerRecord<byte[], byte[]> keyed(String name, String key, String value) {
+        return new ProducerRecord<>(name, 0, bytes(key), value == null ? null : bytes(value));
+    }
+
+    /** The values of a key, as a reader finds them on its way from the start to the end. */
+    static List<String> of(String name, String key) throws Exception {
+        List<String> found = new ArrayList<>();
+        try (var consumer = consumer()) {
+            TopicPartition partition = new TopicPartition(name, 0);
+            consumer.assign(List.of(partition));
+            consumer.seekToBeginning(List.of(partition));
+            long end = consumer.endOffsets(List.of(partition)).get(partition);
+            until("the end", () -> {
+                for (var record : poll(consumer)) {
+                    if (text(record.key()).equals(key)) {
+                        found.add(String.valueOf(text(record.value())));
+                    }
+                }
+                return consumer.position(partition) >= end;
+            });
+        }
+        return found;
     }
 
     /** A way to be a group: what its names end with, and settings of its members. */
@@ -409,6 +465,52 @@ public class Cases {
             var committed = consumer.committed(all).values().stream().map(OffsetAndMetadata::offset).toList();
             same(committed, List.of(10L, 10L, 10L, 10L), "committed offsets");
         }
+    }
+
+    /** Partitions and topics come while a group reads by a pattern: nothing is left out, and in a partition keys are in order. */
+    static void appear(Protocol protocol) throws Exception {
+        String first = protocol.topic() + "-new-a";
+        String second = protocol.topic() + "-new-b";
+        create(first, 2);
+        var more = Stream.concat(
+            Stream.of("group.id", group + protocol.suffix() + "-new", "metadata.max.age.ms", "500"),
+            Stream.of(protocol.settings()));
+        try (var consumer = consumer(more.toArray(String[]::new))) {
+            consumer.subscribe(Pattern.compile(Pattern.quote(protocol.topic()) + "-new-.*"));
+            until("the first partitions", () -> {
+                poll(consumer);
+                return consumer.assignment().size() == 2;
+            });
+            List<ConsumerRecord<byte[], byte[]>> got = new ArrayList<>();
+            produce(spreadOver(first, 0));
+            admin.createPartitions(Map.of(first, NewPartitions.increaseTo(8))).all().get();
+            create(second, 1);
+            produce(spreadOver(first, 100));
+            produce(spreadOver(second, 200));
+            until("every record", () -> {
+                // Who is given everything anew begins at what is committed.
+                got.addAll(poll(consumer));
+                consumer.commitSync();
+                return got.size() >= 120 && consumer.assignment().size() == 9;
+            });
+            same(got.size(), 120, "records");
+            Map<String, Integer> last = new TreeMap<>();
+            for (var record : got) {
+                String of = record.topic() + "-" + record.partition() + " " + text(record.key());
+                Integer value = Integer.valueOf(text(record.value()));
+                Integer before = last.put(of, value);
+                if (before != null && before >= value) {
+                    throw new AssertionError(of + ": " + value + " after " + before);
+                }
+            }
+        }
+    }
+
+    /** Forty records of eight keys, where the partitioner puts them. */
+    static List<ProducerRecord<byte[], byte[]>> spreadOver(String name, int from) {
+        return IntStream.range(from, from + 40)
+            .mapToObj(n -> new ProducerRecord<>(name, bytes("k" + n % 8), bytes(String.valueOf(n))))
+            .toList();
     }
 
     static void offsetsByTime() throws Exception {

@@ -75,6 +75,11 @@ pub(super) const ALL: &[Client] = &[
         prepare: || on_the_jvm("connect", "FileConnect.java"),
     },
     Client {
+        name: "console",
+        own_cases: true,
+        prepare: console,
+    },
+    Client {
         name: "raw-frames",
         own_cases: true,
         prepare: checks,
@@ -166,6 +171,17 @@ fn checks() -> Result<Vec<String>> {
 
 fn java() -> Result<Vec<String>> {
     Ok(jvm(&kafka::jars()?, &here("java/Cases.java")))
+}
+
+/// Kafka's own command-line tools.
+fn console() -> Result<Vec<String>> {
+    let logging = here("kafka/log4j2.properties");
+    Ok(words([
+        "bash".into(),
+        here("console/cases.sh"),
+        kafka::jars()?,
+        logging,
+    ]))
 }
 
 /// A program with the jars that the pom beside it names.
