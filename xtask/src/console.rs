@@ -76,7 +76,7 @@ fn unfit() -> Result<Option<String>> {
 }
 
 /// Brings what `package-lock.json` names, unless it is there already.
-fn install(dir: &Path) -> Result<()> {
+pub(crate) fn install(dir: &Path) -> Result<()> {
     let wanted = std::fs::read_to_string(dir.join("package-lock.json"))?;
     let mark = dir.join("node_modules/.riverlog-lock");
     if std::fs::read_to_string(&mark).is_ok_and(|there| there == wanted) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, Response};
@@ -11,6 +11,7 @@ use riverlog_core::Now;
 use riverlog_core::metadata::{TopicImage, TopicRef};
 use riverlog_node::{Node, PartitionRef, Reply};
 use tokio::sync::{Semaphore, oneshot};
+use tokio::time::Instant;
 
 use crate::counts::{Counted, Counts};
 use crate::path::Target;

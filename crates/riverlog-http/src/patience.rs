@@ -1,8 +1,9 @@
 //! Coordinators read their logs when they are first asked: a client needn't come again for that.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use riverlog_wire::ErrorCode;
+use tokio::time::Instant;
 
 /// How long a call waits for a coordinator, and between two looks.
 const LONGEST: Duration = Duration::from_secs(5);

@@ -1,7 +1,9 @@
 //! The shapes of what is read and written by hand, for the description of `/v1`.
 
 use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, SchemaFormat, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use crate::int64::Int64;
 use crate::problem::Problem;
@@ -152,7 +154,33 @@ pub(crate) struct Once {
     /// Stored only if the first record gets this offset; else 412.
     #[param(rename = "If-Riverlog-Next-Offset", minimum = 0)]
     next_offset: Option<i64>,
+    /// Of an idempotent producer, with its epoch and the sequence.
+    #[param(rename = "Riverlog-Producer-Id", minimum = 0)]
+    producer_id: Option<i64>,
+    /// The producer's epoch.
+    #[param(rename = "Riverlog-Producer-Epoch", minimum = 0)]
+    producer_epoch: Option<i16>,
+    /// The sequence of the request's first record in its partition.
+    #[param(rename = "Riverlog-Sequence", minimum = 0)]
+    sequence: Option<i32>,
+    /// The transaction that the records are part of; with the producer's three.
+    #[param(rename = "Riverlog-Transactional-Id")]
+    transactional_id: Option<String>,
 }
+
+/// Bytes as they are.
+pub(crate) struct Octets;
+
+impl PartialSchema for Octets {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::Binary)))
+            .into()
+    }
+}
+
+impl ToSchema for Octets {}
 
 /// What to read.
 #[derive(IntoParams)]

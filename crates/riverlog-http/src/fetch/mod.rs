@@ -56,7 +56,7 @@ pub(crate) const ISOLATION: &[(&str, Isolation)] = &[
 #[utoipa::path(
     get, path = "/v1/topics/{topic}/partitions/{partition}", tag = "records", operation_id = "read",
     params(("topic" = String, Path, description = "Name"), ("partition" = i32, Path, description = "Number", minimum = 0), schema::Read),
-    responses((status = 200, description = "Records; the form is that of the header Accept", content((schema::RecordsOut = "application/json"), (String = "application/x-ndjson"), (String = "text/event-stream"), (Vec<u8> = "application/vnd.kafka.recordbatch"), (Vec<u8> = "application/octet-stream"))), (status = 204, description = "No record (one raw value)"))
+    responses((status = 200, description = "Records; the form is that of the header Accept", content((schema::RecordsOut = "application/json"), (String = "application/x-ndjson"), (String = "text/event-stream"), (schema::Octets = "application/vnd.kafka.recordbatch"), (schema::Octets = "application/octet-stream"))), (status = 204, description = "No record (one raw value)"))
 )]
 pub(crate) async fn fetch(mut call: Call) -> Answer {
     let topic = call.door.topic(call.name())?;

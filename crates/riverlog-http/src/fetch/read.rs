@@ -1,13 +1,14 @@
 //! Reads one partition in bounded pieces.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use riverlog_core::metadata::{TopicImage, TopicRef};
 use riverlog_node::{FetchCommand, FetchPartition, FetchedPartition, Isolation, Slice, Slices};
 use riverlog_wire::batch::{Aborted, BatchError, RecordView, Records, batches};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
+use tokio::time::Instant;
 
 use crate::door::HttpDoor;
 use crate::problem::Problem;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use riverlog_core::groups::{ConsumerHeartbeat, GroupAnswer, GroupCommand, TopicPartition};
@@ -14,6 +14,7 @@ use riverlog_node::{FetchCommand, FetchPartition, Isolation, OffsetQuery};
 use riverlog_wire::batch::Aborted;
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, TopicId};
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::Place;

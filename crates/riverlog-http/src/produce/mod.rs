@@ -74,7 +74,7 @@ const ACKS: &[(&str, i16)] = &[
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/records", tag = "records", operation_id = "publish",
     params(("topic" = String, Path, description = "Name"), schema::How, schema::Once),
-    request_body(content((schema::Records = "application/json"), (String = "application/x-ndjson"), (Vec<u8> = "application/octet-stream"))),
+    request_body(content((schema::Records = "application/json"), (String = "application/x-ndjson"), (schema::Octets = "application/octet-stream"))),
     responses((status = 200, description = "All are stored", body = schema::RecordResults), (status = 202, description = "Nobody was waited for (acks none)", body = schema::RecordResults), (status = 207, description = "Some are stored; of a stream of lines: each line says", content((schema::RecordResults = "application/json"), (String = "application/x-ndjson"))))
 )]
 pub(crate) async fn to_topic(call: Call) -> Answer {
@@ -85,7 +85,7 @@ pub(crate) async fn to_topic(call: Call) -> Answer {
 #[utoipa::path(
     post, path = "/v1/topics/{topic}/partitions/{partition}/records", tag = "records", operation_id = "publishToPartition",
     params(("topic" = String, Path, description = "Name"), ("partition" = i32, Path, description = "Number", minimum = 0), schema::How, schema::Once),
-    request_body(content((schema::Records = "application/json"), (String = "application/x-ndjson"), (Vec<u8> = "application/octet-stream"), (Vec<u8> = "application/vnd.kafka.recordbatch"))),
+    request_body(content((schema::Records = "application/json"), (String = "application/x-ndjson"), (schema::Octets = "application/octet-stream"), (schema::Octets = "application/vnd.kafka.recordbatch"))),
     responses((status = 200, description = "All are stored", body = schema::PartitionResults), (status = 202, description = "Nobody was waited for (acks none)", body = schema::PartitionResults), (status = 207, description = "Some are stored; of a stream of lines: each line says", content((schema::PartitionResults = "application/json"), (String = "application/x-ndjson"))))
 )]
 pub(crate) async fn to_partition(call: Call) -> Answer {

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
@@ -12,6 +12,7 @@ use futures_util::stream;
 use riverlog_node::Isolation;
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::place::{self, Places};

@@ -8,6 +8,7 @@ use axum::Router;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -104,7 +105,11 @@ async fn begins_with_preface(stream: &TcpStream) -> std::io::Result<bool> {
 }
 
 /// HTTP/1.1.
-async fn first(stream: TcpStream, routes: Router, mut stop: watch::Receiver<bool>) {
+pub(super) async fn first(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    routes: Router,
+    mut stop: watch::Receiver<bool>,
+) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS)

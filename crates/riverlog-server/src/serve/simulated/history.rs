@@ -11,11 +11,19 @@ use riverlog_wire::ErrorCode;
 use tokio::time::sleep;
 
 use super::client::{Link, fetch, produce, refused, values};
+use super::http::{HttpLink, Member, Once};
 use super::{SERVER, Story, bounded};
 
 const TOPIC: &str = "t";
 const PARTITIONS: i32 = 2;
-const PRODUCERS: usize = 2;
+const GROUP: &str = "g";
+/// Of the group, over HTTP.
+const MEMBERS: usize = 2;
+/// Polls without a record after which a member sees the end, once no more is to come.
+const QUIET: usize = 8;
+const PRODUCERS: usize = WAYS.len();
+/// How each of them sends.
+const WAYS: [Way; 4] = [Way::Kafka, Way::Kafka, Way::Key, Way::Sequence];
 /// Batches of each.
 const BATCHES: usize = 60;
 /// Troubles before all is healed.
@@ -49,6 +57,7 @@ struct Done {
     made: bool,
     healed: bool,
     producers: usize,
+    members: usize,
 }
 
 async fn until(progress: &Progress, holds: impl Fn(&Done) -> bool) {
@@ -57,12 +66,50 @@ async fn until(progress: &Progress, holds: impl Fn(&Done) -> bool) {
     }
 }
 
+/// Through which door records come, and what keeps them from being stored twice.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// Kafka's protocol: an idempotent producer.
+    Kafka,
+    /// HTTP: a key of its own for each request.
+    Key,
+    /// HTTP: an idempotent producer.
+    Sequence,
+}
+
+/// A connection of a producer, and what it is known as.
+enum Sender {
+    Kafka(Link, (i64, i16)),
+    Http(HttpLink, Once),
+}
+
+impl Sender {
+    async fn open(way: Way, seed: u64, most: usize) -> Sender {
+        match way {
+            Way::Kafka => {
+                let mut link = Link::open_patiently(seed, most).await;
+                loop {
+                    match link.init_producer().await {
+                        Ok(known) => return Sender::Kafka(link, known),
+                        Err(_) => link = Link::open_patiently(seed, most).await,
+                    }
+                }
+            }
+            Way::Key => Sender::Http(HttpLink::open_patiently().await, Once::Key),
+            Way::Sequence => {
+                let mut link = HttpLink::open_patiently().await;
+                let once = Once::sequence(&mut link).await;
+                Sender::Http(link, once)
+            }
+        }
+    }
+}
+
 /// Sends batch after batch, the same one until it is answered: over a new connection when the old one is lost.
 async fn producer(number: usize, seed: u64, most: usize, history: History, progress: Progress) {
     until(&progress, |done| done.made).await;
     let name = format!("producer-{number}");
     let partition = number as i32 % PARTITIONS;
-    let mut link = Link::open_patiently(seed, most).await;
     let open = What::Open {
         idempotent: true,
         retries: true,
@@ -70,12 +117,7 @@ async fn producer(number: usize, seed: u64, most: usize, history: History, progr
         read_committed: false,
     };
     history.note(time(), &name, open);
-    let (id, epoch) = loop {
-        match link.init_producer().await {
-            Ok(known) => break known,
-            Err(_) => link = Link::open_patiently(seed, most).await,
-        }
-    };
+    let mut sender = Sender::open(WAYS[number], seed, most).await;
     let mut sequence = 0;
     for batch in 0..BATCHES {
         let records: Vec<String> = (0..1 + batch % 3)
@@ -94,16 +136,28 @@ async fn producer(number: usize, seed: u64, most: usize, history: History, progr
                 },
             );
         }
-        let refs: Vec<&str> = records.iter().map(String::as_str).collect();
-        let base = loop {
-            let from = Some((id, epoch, sequence));
-            match link.produce(&produce(TOPIC, partition, from, &refs)).await {
-                Ok(stored) if stored.error_code == ErrorCode::NONE => break stored.base_offset,
-                Ok(stored) => {
-                    refused(stored.error_code);
-                    sleep(Duration::from_millis(50)).await;
+        let base = match &mut sender {
+            Sender::Kafka(link, (id, epoch)) => {
+                let refs: Vec<&str> = records.iter().map(String::as_str).collect();
+                let from = Some((*id, *epoch, sequence));
+                let batch_bytes = produce(TOPIC, partition, from, &refs);
+                loop {
+                    match link.produce(&batch_bytes).await {
+                        Ok(stored) if stored.error_code == ErrorCode::NONE => {
+                            break stored.base_offset;
+                        }
+                        Ok(stored) => {
+                            refused(stored.error_code);
+                            sleep(Duration::from_millis(50)).await;
+                        }
+                        Err(_) => *link = Link::open_patiently(seed ^ batch as u64, most).await,
+                    }
                 }
-                Err(_) => link = Link::open_patiently(seed ^ batch as u64, most).await,
+            }
+            Sender::Http(link, once) => {
+                let name = format!("{name}-{batch}");
+                let place = (TOPIC, partition);
+                once.publish(link, place, &name, sequence, &records).await
             }
         };
         sequence += records.len() as i32;
@@ -173,12 +227,97 @@ async fn consumer(partition: i32, seed: u64, most: usize, history: History, prog
     history.note(time(), &name, What::Close);
 }
 
+/// Polls and commits what it has got, and goes at times, to come back as another. What it hands out begins where the group has committed.
+async fn member(number: usize, history: History, progress: Progress) {
+    until(&progress, |done| done.made).await;
+    let name = format!("member-{number}");
+    let note = |what| history.note(time(), &name, what);
+    note(What::Open {
+        idempotent: false,
+        retries: false,
+        group: Some(GROUP.to_owned()),
+        read_committed: true,
+    });
+    let mut polls = 0;
+    let mut quiet = 0;
+    while quiet < QUIET {
+        let (mut member, mut holds) = Member::join(GROUP, TOPIC).await;
+        let assign = |holds: &[i32]| What::Assign {
+            places: holds.iter().map(|p| place(TOPIC, *p)).collect(),
+        };
+        note(assign(&holds));
+        while quiet < QUIET {
+            let since = time();
+            let Some(polled) = member.poll().await else {
+                break;
+            };
+            let seen: Vec<i32> = polled.records.iter().map(|(p, ..)| *p).collect();
+            if !polled.records.is_empty() {
+                let records = polled.records.iter();
+                let records =
+                    records.map(|(p, offset, value)| (place(TOPIC, *p), *offset, value.clone()));
+                note(What::Poll {
+                    since,
+                    records: records.collect(),
+                    txn: None,
+                });
+            }
+            for partition in 0..PARTITIONS {
+                let last = polled.records.iter().rev().find(|(p, ..)| *p == partition);
+                let Some((_, last, _)) = last else { continue };
+                let (place, offset) = (place(TOPIC, partition), last + 1);
+                note(What::Committing {
+                    group: GROUP.to_owned(),
+                    place: place.clone(),
+                    offset,
+                });
+                let stored = member.commit(TOPIC, partition, offset).await;
+                note(What::Committed {
+                    group: GROUP.to_owned(),
+                    place,
+                    offset,
+                    stored,
+                });
+            }
+            if polled.holds != holds {
+                holds = polled.holds;
+                note(assign(&holds));
+            }
+            let done = progress.0.lock().producers == PRODUCERS && progress.0.lock().healed;
+            quiet = if done && seen.is_empty() {
+                quiet + 1
+            } else {
+                0
+            };
+            polls += 1;
+            if polls % 37 == 0 {
+                break;
+            }
+        }
+        note(assign(&[]));
+        member.leave().await;
+    }
+    let last = {
+        let mut done = progress.0.lock();
+        done.members += 1;
+        done.members == MEMBERS
+    };
+    if last {
+        let group = GROUP.to_owned();
+        note(What::Drained { group });
+    }
+    note(What::Close);
+}
+
 /// Makes the topic, and in the end reads everything.
 async fn auditor(seed: u64, history: History, progress: Progress) -> turmoil::Result {
     let mut link = Link::open_patiently(seed, 4_000).await;
     link.create(TOPIC, PARTITIONS).await?;
     progress.0.lock().made = true;
-    until(&progress, |done| done.healed && done.producers == PRODUCERS).await;
+    until(&progress, |done| {
+        done.healed && done.producers == PRODUCERS && done.members == MEMBERS
+    })
+    .await;
     for partition in 0..PARTITIONS {
         let whole = loop {
             let mut link = Link::open_patiently(seed, 4_000).await;
@@ -221,7 +360,16 @@ async fn read_whole(link: &mut Link, partition: i32) -> std::io::Result<What> {
 type Heal = Box<dyn FnOnce(&mut turmoil::Sim<'static>)>;
 
 /// Who may be cut off.
-const CUT_OFF: [&str; 4] = ["producer-0", "producer-1", "consumer-0", "consumer-1"];
+const CUT_OFF: [&str; 8] = [
+    "producer-0",
+    "producer-1",
+    "producer-2",
+    "producer-3",
+    "consumer-0",
+    "consumer-1",
+    "member-0",
+    "member-1",
+];
 
 /// Plays one seed; the history that comes of it.
 fn play(seed: u64) -> Vec<Event> {
@@ -243,6 +391,13 @@ fn play(seed: u64) -> Vec<Event> {
         let (h, p) = (history.clone(), progress.clone());
         story.client(&format!("consumer-{partition}"), async move |_| {
             consumer(partition, seed, most, h, p).await;
+            Ok(())
+        });
+    }
+    for number in 0..MEMBERS {
+        let (h, p) = (history.clone(), progress.clone());
+        story.client(&format!("member-{number}"), async move |_| {
+            member(number, h, p).await;
             Ok(())
         });
     }
@@ -277,7 +432,7 @@ fn play(seed: u64) -> Vec<Event> {
             progress.0.lock().healed = true;
             continue;
         }
-        let cut_off = CUT_OFF[random.below(4) as usize];
+        let cut_off = CUT_OFF[random.below(CUT_OFF.len() as u64) as usize];
         let words;
         match random.below(5) {
             0 => {

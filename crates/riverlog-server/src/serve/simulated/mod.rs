@@ -8,6 +8,7 @@
 mod cases;
 mod client;
 mod history;
+mod http;
 mod network;
 
 use std::future::Future;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use riverlog_api::kafka::{KafkaDoor, KafkaSettings};
 use riverlog_core::Now;
+use riverlog_http::{HttpDoor, HttpSettings};
 use riverlog_log::disk::{CrashDisk, Random};
 use riverlog_node::harness::{START_MS, Seeded};
 use riverlog_node::{Host, Node, NodeSettings, Notice};
@@ -161,6 +163,7 @@ async fn serve(machine: Arc<Machine>) -> turmoil::Result {
         auto_create_topics: false,
         ..KafkaSettings::default()
     };
+    let http = HttpDoor::new(Arc::clone(&node), now, HttpSettings::default());
     let shared = Arc::new(Shared {
         door: KafkaDoor::new(Arc::clone(&node), settings),
         clock: Box::new(now),
@@ -168,7 +171,7 @@ async fn serve(machine: Arc<Machine>) -> turmoil::Result {
         idle: IDLE,
         cluster: None,
         http_address: None,
-        stop: stopped,
+        stop: stopped.clone(),
     });
     *machine.running.lock() = Some(Running {
         node,
@@ -176,6 +179,7 @@ async fn serve(machine: Arc<Machine>) -> turmoil::Result {
         stop: Arc::new(stop),
     });
     let port = Port::bind(PORT, Arc::clone(&machine.pieces)).await?;
+    tokio::spawn(http::accept(http, Arc::clone(&machine.pieces), stopped));
     let repeats = Arc::new(Repeats::new(Duration::from_secs(10), 5));
     listener::accept(port, shared, repeats).await;
     // As `serve` in the module above: connections have a moment.
