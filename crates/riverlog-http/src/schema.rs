@@ -149,23 +149,28 @@ pub(crate) struct How {
 #[expect(dead_code, reason = "a description: the headers are read without it")]
 pub(crate) struct Once {
     /// Remembered for an hour: the same request again gets the same answer.
-    #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
-    idempotency_key: Option<String>,
+    #[param(
+        required = false,
+        rename = "Idempotency-Key",
+        min_length = 1,
+        max_length = 255
+    )]
+    idempotency_key: String,
     /// Stored only if the first record gets this offset; else 412.
-    #[param(rename = "If-Riverlog-Next-Offset", minimum = 0)]
-    next_offset: Option<i64>,
+    #[param(required = false, rename = "If-Riverlog-Next-Offset", minimum = 0)]
+    next_offset: i64,
     /// Of an idempotent producer, with its epoch and the sequence.
-    #[param(rename = "Riverlog-Producer-Id", minimum = 0)]
-    producer_id: Option<i64>,
+    #[param(required = false, rename = "Riverlog-Producer-Id", minimum = 0)]
+    producer_id: i64,
     /// The producer's epoch.
-    #[param(rename = "Riverlog-Producer-Epoch", minimum = 0)]
-    producer_epoch: Option<i16>,
+    #[param(required = false, rename = "Riverlog-Producer-Epoch", minimum = 0)]
+    producer_epoch: i16,
     /// The sequence of the request's first record in its partition.
-    #[param(rename = "Riverlog-Sequence", minimum = 0)]
-    sequence: Option<i32>,
+    #[param(required = false, rename = "Riverlog-Sequence", minimum = 0)]
+    sequence: i32,
     /// The transaction that the records are part of; with the producer's three.
-    #[param(rename = "Riverlog-Transactional-Id")]
-    transactional_id: Option<String>,
+    #[param(required = false, rename = "Riverlog-Transactional-Id")]
+    transactional_id: String,
 }
 
 /// Bytes as they are.
