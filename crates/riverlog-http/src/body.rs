@@ -1,15 +1,16 @@
 //! Bodies: limits before anything is parsed, memory taken as bytes arrive, and answers in the form that was asked for.
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use riverlog_wire::BrokerId;
 use riverlog_wire::compression::{Compression, compress, decompress};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::door::{Call, HttpDoor};
+use crate::door::{Answer, Call, HttpDoor};
 use crate::problem::Problem;
 
 /// Answers smaller than this aren't worth compressing.
@@ -118,12 +119,43 @@ impl Call {
 
     /// A body of JSON.
     pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
+        Ok(self.json_and_body().await?.0)
+    }
+
+    /// A body of JSON, and its bytes.
+    pub(crate) async fn json_and_body<T: DeserializeOwned>(
+        &mut self,
+    ) -> Result<(T, Held), Problem> {
         match self.content_type() {
             Some("application/json") => {}
             other => return Err(wants_json(other)),
         }
         let held = self.whole().await?;
-        serde_json::from_slice(&held.bytes).map_err(|e| of_json(&e))
+        let read = serde_json::from_slice(&held.bytes).map_err(|e| of_json(&e))?;
+        Ok((read, held))
+    }
+
+    /// Passes the call on, whose body of JSON has said whom it is for.
+    pub(crate) async fn pass_on_json(
+        self,
+        to: BrokerId,
+        owner: impl Fn() -> Option<BrokerId>,
+        path: &str,
+        body: Held,
+    ) -> Answer {
+        let mut request = Request::new(Body::from(body.bytes.clone()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = path
+            .parse()
+            .map_err(|_| Problem::bad_request(format!("{path:?} isn't a path")))?;
+        let json = HeaderValue::from_static("application/json");
+        request.headers_mut().insert(header::CONTENT_TYPE, json);
+        for name in [header::ACCEPT, header::ACCEPT_ENCODING] {
+            if let Some(value) = self.headers.get(&name) {
+                request.headers_mut().insert(name, value.clone());
+            }
+        }
+        self.door.pass_on(to, owner, request).await
     }
 
     /// The body's type without its parameters; `None` when none is given.

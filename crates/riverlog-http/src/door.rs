@@ -1,7 +1,7 @@
 //! What all requests share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 use crate::counts::{Counted, Counts};
+use crate::nodes::Elsewhere;
 use crate::path::Target;
 use crate::problem::Problem;
 use crate::produce::Taken;
@@ -85,6 +86,8 @@ pub struct HttpDoor {
     number: AtomicU64,
     /// Keeps the numbers of two runs apart.
     run: u64,
+    /// The way to other nodes, where there are any.
+    pub(crate) elsewhere: OnceLock<Arc<dyn Elsewhere>>,
 }
 
 impl std::fmt::Debug for HttpDoor {
@@ -103,6 +106,8 @@ pub(crate) struct Call {
     pub(crate) query: Query,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Body,
+    /// It comes from another node, and isn't passed on again.
+    pub(crate) passed_on: bool,
 }
 
 /// What a handler gives back.
@@ -129,15 +134,25 @@ impl HttpDoor {
             watch: Watch::default(),
             number: AtomicU64::new(0),
             run,
+            elsewhere: OnceLock::new(),
         })
     }
 
     /// Answers one request under `/v1`. [`guard`](crate::guard) comes first.
     pub async fn answer(self: &Arc<Self>, request: Request<Body>) -> Response<Body> {
+        self.respond(request, false).await
+    }
+
+    /// `passed_on`: it comes from another node.
+    pub(crate) async fn respond(
+        self: &Arc<Self>,
+        request: Request<Body>,
+        passed_on: bool,
+    ) -> Response<Body> {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let id = format!("{:016x}-{number}", self.run);
         let begin = Instant::now();
-        let (call, answer) = route::dispatch(self, request).await;
+        let (call, answer) = route::dispatch(self, request, passed_on).await;
         let mut response = match answer {
             Ok(response) => response,
             Err(problem) => problem.of_request(&id).into_response(),
@@ -145,7 +160,11 @@ impl HttpDoor {
         let status = response.status().as_u16();
         self.counts.add(call, status, begin.elapsed());
         if let Ok(value) = id.parse() {
-            response.headers_mut().insert("riverlog-request-id", value);
+            // Another node's answer names the request there.
+            response
+                .headers_mut()
+                .entry("riverlog-request-id")
+                .or_insert(value);
         }
         response
     }
@@ -192,6 +211,7 @@ impl HttpDoor {
         topic.cloned().ok_or_else(|| Problem::no_topic(name))
     }
 
+    /// A partition that is led here.
     pub(crate) fn partition(
         &self,
         topic: &TopicImage,

@@ -1,8 +1,8 @@
 //! The HTTP door: `/v1`, for programs and people without a Kafka client.
 //!
 //! A request becomes the same calls of the node that the Kafka door makes: same partitions for the same keys, same offsets, one
-//! memory of what idempotent producers have sent. The door keeps nothing between two requests; requests
-//! aren't passed on to the node that leads a partition yet.
+//! memory of what idempotent producers have sent. The door keeps nothing between two requests. In a cluster any node's door takes any
+//! request ([`Elsewhere`]).
 //! It owns no socket: the server, or a test, hands it requests.
 
 mod body;
@@ -13,6 +13,7 @@ mod fetch;
 mod groups;
 mod guard;
 mod int64;
+mod nodes;
 mod openapi;
 mod path;
 mod patience;
@@ -31,4 +32,5 @@ mod watch;
 pub use counts::Counted;
 pub use door::{HttpDoor, HttpSettings};
 pub use guard::{guard, secure};
+pub use nodes::{Elsewhere, Going, Lost};
 pub use openapi::{document, page};

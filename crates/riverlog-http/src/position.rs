@@ -2,11 +2,12 @@
 
 use riverlog_core::groups::TopicPartition;
 use riverlog_core::metadata::TopicImage;
-use riverlog_node::{Isolation, OffsetQuery, PartitionRef};
-use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
+use riverlog_node::{Isolation, OffsetQuery};
+use riverlog_wire::Offset;
 
 use crate::door::HttpDoor;
 use crate::groups::places_of;
+use crate::nodes::Place;
 use crate::problem::Problem;
 
 /// A position, as a request says it.
@@ -59,21 +60,11 @@ impl Position {
 pub(crate) async fn resolve(
     door: &HttpDoor,
     topic: &TopicImage,
-    partition: &PartitionRef,
+    partition: &Place,
     isolation: Isolation,
     position: &Position,
 ) -> Result<Offset, Problem> {
-    let find = async |query| {
-        let answer = door
-            .ask(|node, _, reply| {
-                node.offset(partition, query, isolation, LeaderEpoch::NONE, reply)
-            })
-            .await?;
-        match answer.error {
-            ErrorCode::NONE => Ok(answer.offset),
-            error => Err(Problem::kafka(error)),
-        }
-    };
+    let find = |query| door.offset(partition, query, isolation);
     match position {
         Position::Start => find(OffsetQuery::Earliest).await,
         Position::End => find(OffsetQuery::Latest).await,
@@ -88,6 +79,14 @@ pub(crate) async fn resolve(
             offset => Ok(offset),
         },
         Position::Group(group) => {
+            if let Some(coordinator) = door.other(door.group_at(group).await) {
+                let index = partition.index();
+                let committed = door.committed_there(coordinator, group, topic, index);
+                return match committed.await? {
+                    Some(committed) => Ok(committed),
+                    None => find(OffsetQuery::Earliest).await,
+                };
+            }
             let place = TopicPartition {
                 topic: topic.name.clone(),
                 id: topic.id,

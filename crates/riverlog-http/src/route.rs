@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, Request, StatusCode, header};
+use riverlog_wire::BrokerId;
 
 use crate::door::{Answer, Call, HttpDoor};
 use crate::path::Target;
@@ -48,6 +49,17 @@ enum Place {
     HistoryNode,
     HistoryTopic,
     HistoryGroup,
+}
+
+/// What decides which node a request belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Partition,
+    Group,
+    Transaction,
+    Broker,
+    /// Any node can answer, perhaps with the help of others.
+    Any,
 }
 
 impl Place {
@@ -132,6 +144,53 @@ impl Place {
         }
     }
 
+    /// The node that a request belongs to as a whole; waits for a coordinator.
+    async fn owner(self, door: &HttpDoor, target: &Target) -> Option<BrokerId> {
+        let name = target.segments.get(1)?;
+        match self.kind() {
+            Kind::Group => door.group_at(name).await,
+            Kind::Transaction => door.transaction_at(name).await,
+            _ => self.owner_now(door, target),
+        }
+    }
+
+    /// That node, as far as it is known now.
+    fn owner_now(self, door: &HttpDoor, target: &Target) -> Option<BrokerId> {
+        let name = target.segments.get(1)?;
+        match self.kind() {
+            Kind::Partition => {
+                let index = target.segments.get(3)?.parse().ok()?;
+                door.leader(name, index)
+            }
+            Kind::Group => door.node.group_coordinator(name, door.now()),
+            Kind::Transaction => door.node.transaction_coordinator(name, door.now()),
+            Kind::Broker => {
+                let id = name.parse().map(BrokerId).ok()?;
+                door.node.image().brokers.get(&id).map(|broker| broker.id)
+            }
+            Kind::Any => None,
+        }
+    }
+
+    fn kind(self) -> Kind {
+        match self {
+            Place::Partition | Place::PartitionRecords => Kind::Partition,
+            Place::Group
+            | Place::GroupReset
+            | Place::GroupOffsets
+            | Place::GroupLag
+            | Place::Members
+            | Place::Member
+            | Place::MemberRecords
+            | Place::MemberHeartbeat => Kind::Group,
+            Place::Transaction | Place::TransactionCommit | Place::TransactionAbort => {
+                Kind::Transaction
+            }
+            Place::BrokerConfig => Kind::Broker,
+            _ => Kind::Any,
+        }
+    }
+
     /// The methods that it takes.
     fn allows(self) -> &'static str {
         match self {
@@ -176,6 +235,7 @@ pub(crate) fn allows(target: &Target) -> Option<&'static str> {
 pub(crate) async fn dispatch(
     door: &Arc<HttpDoor>,
     request: Request<Body>,
+    passed_on: bool,
 ) -> (&'static str, Answer) {
     let path = request.uri().path();
     let path = path
@@ -196,7 +256,15 @@ pub(crate) async fn dispatch(
         let hint = "GET /v1/openapi.json describes all calls, /docs shows them";
         return ("unknown", Err(problem.hint(hint)));
     };
-    (place.name(), call(door, place, target, request).await)
+    if !passed_on && door.is_in_cluster() {
+        let owner = place.owner(door, &target).await;
+        if let Some(to) = door.other(owner) {
+            let still = || place.owner_now(door, &target);
+            return (place.name(), door.pass_on(to, still, request).await);
+        }
+    }
+    let answer = call(door, place, target, request, passed_on).await;
+    (place.name(), answer)
 }
 
 async fn call(
@@ -204,6 +272,7 @@ async fn call(
     place: Place,
     target: Target,
     request: Request<Body>,
+    passed_on: bool,
 ) -> Answer {
     let (parts, body) = request.into_parts();
     let query = Query::parse(parts.uri.query().unwrap_or_default())?;
@@ -217,11 +286,12 @@ async fn call(
         query,
         headers: parts.headers,
         body,
+        passed_on,
     };
     match (place, method.as_str()) {
         (Place::Topics, "GET") => topics::list(call),
         (Place::Topics, "POST") => topics::create(call).await,
-        (Place::Topic, "GET") => topics::describe(call),
+        (Place::Topic, "GET") => topics::describe(call).await,
         (Place::Topic, "DELETE") => topics::delete(call).await,
         (Place::TopicConfig, "GET") => topics::configs(call),
         (Place::TopicConfig, "PATCH") => topics::alter_configs(call).await,

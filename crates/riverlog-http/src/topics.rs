@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 
 use crate::body::nothing;
 use crate::door::{Answer, Call, HttpDoor};
+use crate::nodes::Positions;
 use crate::path::encode;
 use crate::problem::Problem;
 use crate::schema;
@@ -51,7 +52,7 @@ struct TopicDetail {
     partition_list: Vec<PartitionView>,
 }
 
-/// A partition as it is now; positions are absent where it isn't led here.
+/// A partition as it is now; positions are absent where its leader can't be asked.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct PartitionView {
     partition: usize,
@@ -61,17 +62,6 @@ pub(crate) struct PartitionView {
     isr: Vec<i32>,
     #[serde(flatten)]
     positions: Option<Positions>,
-}
-
-#[derive(Serialize, ToSchema)]
-struct Positions {
-    log_start_offset: i64,
-    last_stable_offset: i64,
-    high_watermark: i64,
-    log_end_offset: i64,
-    size_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    failed: Option<String>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -117,21 +107,11 @@ fn view(topic: &TopicImage) -> TopicView {
     }
 }
 
-pub(crate) fn partition_view(door: &HttpDoor, topic: &TopicImage, index: usize) -> PartitionView {
-    let found = i32::try_from(index)
-        .ok()
-        .and_then(|p| door.node.partition(&TopicRef::Id(topic.id), p).ok());
-    let positions = found.map(|partition| {
-        let described = door.node.describe_partition(&partition);
-        Positions {
-            log_start_offset: described.log_start_offset.0,
-            last_stable_offset: described.last_stable_offset.0,
-            high_watermark: described.high_watermark.0,
-            log_end_offset: described.log_end_offset.0,
-            size_bytes: described.size_bytes,
-            failed: described.failed,
-        }
-    });
+pub(crate) fn partition_view(
+    topic: &TopicImage,
+    index: usize,
+    positions: Option<Positions>,
+) -> PartitionView {
     let image = topic.partitions.get(index);
     let ids = |ids: &[riverlog_wire::BrokerId]| ids.iter().map(|id| id.0).collect();
     PartitionView {
@@ -185,11 +165,13 @@ pub(crate) fn list(mut call: Call) -> Answer {
     params(("topic" = String, Path, description = "Name")),
     responses((status = 200, description = "The topic", body = TopicDetail))
 )]
-pub(crate) fn describe(call: Call) -> Answer {
+pub(crate) async fn describe(call: Call) -> Answer {
     let topic = call.door.topic(call.name())?;
     call.query.clone().done()?;
-    let partition_list: Vec<PartitionView> = (0..topic.partitions.len())
-        .map(|p| partition_view(&call.door, &topic, p))
+    let positions = call.door.positions_of(&topic).await.into_iter();
+    let partition_list: Vec<PartitionView> = positions
+        .enumerate()
+        .map(|(p, positions)| partition_view(&topic, p, positions))
         .collect();
     let sizes = partition_list.iter().filter_map(|p| p.positions.as_ref());
     let detail = TopicDetail {

@@ -1,11 +1,14 @@
 //! `/v1/producers`, `/v1/transactions`: ids for idempotent producers, and transactions that cover records and offsets.
 
+use std::sync::Arc;
+
 use axum::http::StatusCode;
 use riverlog_core::transactions::{TransactionAnswer, TransactionCommand, TransactionVersion};
-use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId};
+use riverlog_wire::{BrokerId, ErrorCode, ProducerEpoch, ProducerId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::body::Held;
 use crate::door::{Answer, Call, HttpDoor};
 use crate::int64::Int64;
 use crate::patience::Patience;
@@ -58,9 +61,31 @@ struct TransactionView {
 )]
 pub(crate) async fn producers(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).done()?;
-    let asked: Begin = call.json().await?;
-    let made = begin(&call.door, asked).await?;
-    Ok(call.answer_json(StatusCode::CREATED, &made))
+    let (asked, body) = call.json_and_body::<Begin>().await?;
+    match elsewhere(&call.door, call.passed_on, &asked).await {
+        Some(to) => pass_on(call, to, asked, "/v1/producers", body).await,
+        None => {
+            let made = begin(&call.door, asked).await?;
+            Ok(call.answer_json(StatusCode::CREATED, &made))
+        }
+    }
+}
+
+/// The other node that coordinates the transactional id.
+async fn elsewhere(door: &HttpDoor, passed_on: bool, asked: &Begin) -> Option<BrokerId> {
+    let id = asked.transactional_id.as_deref();
+    let id = id.filter(|id| !id.is_empty());
+    match id.filter(|_| !passed_on && door.is_in_cluster()) {
+        Some(id) => door.other(door.transaction_at(id).await),
+        None => None,
+    }
+}
+
+async fn pass_on(call: Call, to: BrokerId, asked: Begin, path: &str, body: Held) -> Answer {
+    let id = asked.transactional_id.unwrap_or_default();
+    let door = Arc::clone(&call.door);
+    let owner = || door.node.transaction_coordinator(&id, door.now());
+    call.pass_on_json(to, owner, path, body).await
 }
 
 /// A producer for transactions
@@ -73,12 +98,15 @@ pub(crate) async fn producers(mut call: Call) -> Answer {
 )]
 pub(crate) async fn open(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).done()?;
-    let asked: Begin = call.json().await?;
+    let (asked, body) = call.json_and_body::<Begin>().await?;
     if asked.transactional_id.is_none() {
         return Err(Problem::unprocessable(
             "bad-fields",
             "transactional_id is missing; it is what tells this producer from others, and stays the same over restarts",
         ));
+    }
+    if let Some(to) = elsewhere(&call.door, call.passed_on, &asked).await {
+        return pass_on(call, to, asked, "/v1/transactions", body).await;
     }
     let made = begin(&call.door, asked).await?;
     Ok(call.answer_json(StatusCode::CREATED, &made))

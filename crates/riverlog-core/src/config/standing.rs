@@ -147,7 +147,6 @@ const CLUSTER: &[&str] = &[
     "metadata.log.max.snapshot.interval.ms", "metadata.log.segment.bytes", "metadata.log.segment.ms",
     "metadata.max.idle.interval.ms", "metadata.max.retention.bytes", "metadata.max.retention.ms",
     "num.replica.alter.log.dirs.threads", "replica.fetch.backoff.ms", "replica.fetch.min.bytes",
-    "replica.fetch.response.max.bytes", "replica.fetch.wait.max.ms",
     "replica.high.watermark.checkpoint.interval.ms", "replica.socket.receive.buffer.bytes",
     "replica.socket.timeout.ms", "replication.quota.window.num", "replication.quota.window.size.seconds",
     "unclean.leader.election.interval.ms", "unstable.api.versions.enable", "unstable.feature.versions.enable",

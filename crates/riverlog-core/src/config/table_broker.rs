@@ -47,14 +47,14 @@ pub(super) const BROKER: &[Key] = keys! {
         "Whether leaderships go back to the preferred replicas by themselves.";
     "background.threads", Int(1, I), "10", live, idle,
         "Kafka's pool for upkeep; the pools here size themselves.";
-    "broker.heartbeat.interval.ms", Int(1, I), "150" kafka "2000", fixed, idle,
-        "How often a node tells the controller that it lives.";
+    "broker.heartbeat.interval.ms", Int(1, I), "500" kafka "2000", fixed, used,
+        "How often a node tells the controller that it lives: at least three times in broker.session.timeout.ms. The same on all nodes.";
     "broker.id", Int(-1, I), none, fixed, used,
         "Kafka's old name of node.id.";
     "broker.rack", String, none, fixed, used,
         "The rack or zone of this node, for spreading replicas and reading from near ones.";
-    "broker.session.timeout.ms", Int(1, I), "900" kafka "9000", fixed, idle,
-        "Silence after which the controller takes a node's leaderships away.";
+    "broker.session.timeout.ms", Int(1, I), "2500" kafka "9000", fixed, used,
+        "Silence after which the controller takes a node's leaderships away. The same on all nodes.";
     "cluster.id", String, none, fixed, used,
         "The cluster's id when the data folder is new; unless set, it is drawn. Riverlog's own key.";
     "compression.gzip.level", Int(-1, 9), "-1", live, idle,
@@ -69,12 +69,12 @@ pub(super) const BROKER: &[Key] = keys! {
         "Silence after which a connection is closed.";
     "controlled.shutdown.enable", Bool, "true", fixed, idle,
         "Whether a node hands its leaderships over before it stops.";
-    "controller.listener.names", List(&[]), none, fixed, idle,
-        "Listeners for controllers. A single node needs none.";
-    "controller.quorum.bootstrap.servers", List(&[]), "", fixed, idle,
-        "Where the controllers are. A single node needs none.";
-    "controller.quorum.voters", List(&[]), "", fixed, idle,
-        "The controllers as id@host:port. A single node needs none.";
+    "controller.listener.names", List(&[]), none, fixed, used,
+        "Listeners for other nodes of a cluster; unless set, they come to the first listener. A single node needs none.";
+    "controller.quorum.bootstrap.servers", List(&[]), "", fixed, used,
+        "The nodes that form a cluster, as host:port (--seeds). A single node needs none.";
+    "controller.quorum.voters", List(&[]), "", fixed, used,
+        "The same as id@host:port. One that names this node alone makes no cluster.";
     "default.replication.factor", Int(1, 32_767), none kafka "1", fixed, used,
         "Replicas of a new topic that doesn't say. Unless set: one for each registered node, at most 3.";
     "delete.topic.enable", Bool, "true", fixed, used,
@@ -279,9 +279,13 @@ pub(super) const BROKER: &[Key] = keys! {
         "How far a produced batch is looked at: `header` also compares its CRC, `full` also opens each record. Riverlog's own key.";
     "replica.alter.log.dirs.io.max.bytes.per.second", Long(0, L), none, live, idle,
         "Bytes a second for moving replicas between folders.";
-    "replica.fetch.max.bytes", Int(0, I), "1048576", fixed, idle,
-        "Bytes of one partition that a follower asks for at once.";
-    "replica.lag.time.max.ms", Long(1, L), "10000" kafka "30000", fixed, idle,
+    "replica.fetch.max.bytes", Int(1, I), "1048576", fixed, used,
+        "Bytes of one partition that a leader gives to a follower at once; the first batch comes whole even when larger.";
+    "replica.fetch.response.max.bytes", Int(1, I), "10485760", fixed, used,
+        "Bytes of all partitions that a leader gives to a follower at once.";
+    "replica.fetch.wait.max.ms", Int(1, I), "500", fixed, used,
+        "How long a leader keeps a follower's request when there is nothing new; less than replica.lag.time.max.ms.";
+    "replica.lag.time.max.ms", Long(1, L), "10000" kafka "30000", fixed, used,
         "How long a follower may lack records before it leaves the in-sync replicas.";
     "replica.selector.class", String, none, fixed, idle,
         "Kafka's plug-in that picks a replica to read from.";

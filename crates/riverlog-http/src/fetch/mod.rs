@@ -14,6 +14,7 @@ use riverlog_wire::Offset;
 use crate::body::accepts;
 use crate::door::{Answer, Call};
 use crate::int64::Digits;
+use crate::nodes::Place;
 use crate::path::encode;
 use crate::position::{Position, resolve};
 use crate::problem::Problem;
@@ -62,13 +63,17 @@ pub(crate) async fn fetch(mut call: Call) -> Answer {
     let topic = call.door.topic(call.name())?;
     let index = call.target.segments.get(3).map_or("", String::as_str);
     let index = partition_number(index)?;
-    let partition = call.door.partition(&topic, index)?;
+    let partition = call.door.partition(&topic, index).map(Place::Here)?;
     let mut query = std::mem::take(&mut call.query);
     let resume = resume(&call, index)?;
     let offset = query.text("offset");
     if offset.is_none() && resume.is_none() {
         query.done()?;
-        let view = partition_view(&call.door, &topic, usize::try_from(index).unwrap_or(0));
+        let positions = match &partition {
+            Place::Here(here) => Some(call.door.positions_here(here)),
+            Place::There { .. } => None,
+        };
+        let view = partition_view(&topic, usize::try_from(index).unwrap_or(0), positions);
         return Ok(call.answer_json(StatusCode::OK, &view));
     }
     let until = query.text("until");

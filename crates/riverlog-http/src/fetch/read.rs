@@ -91,25 +91,25 @@ impl Reader {
             isolation: self.isolation,
             replica: None,
         };
-        let answer = self
-            .door
-            .ask(|node, now, reply| node.fetch(command, now, reply))
-            .await?;
-        let fetched = answer.partitions.into_iter().next();
+        let fetched = self.door.fetch(command).await?.into_iter().next();
         let fetched = fetched.ok_or_else(|| Problem::kafka(ErrorCode::UNKNOWN_SERVER_ERROR))?;
         match fetched.error {
             ErrorCode::NONE => Ok(fetched),
-            ErrorCode::OFFSET_OUT_OF_RANGE => Err(self.out_of_range()),
+            ErrorCode::OFFSET_OUT_OF_RANGE => Err(self.out_of_range().await),
             error => Err(Problem::kafka(error)),
         }
     }
 
-    fn out_of_range(&self) -> Problem {
+    async fn positions(&self) -> Result<(Offset, Offset), Problem> {
+        let place = self.door.place(&self.topic, self.partition)?;
+        self.door.positions(&place).await
+    }
+
+    async fn out_of_range(&self) -> Problem {
         let problem = Problem::kafka(ErrorCode::OFFSET_OUT_OF_RANGE);
-        let Ok(partition) = self.door.partition(&self.topic, self.partition) else {
+        let Ok((start, end)) = self.positions().await else {
             return problem;
         };
-        let (start, end) = self.door.node.positions(&partition);
         problem
             .detail(format!(
                 "partition {} of topic {:?} holds offsets {start} to {end} (exclusive); {} isn't among them",
@@ -120,9 +120,8 @@ impl Reader {
     }
 
     /// The first offset that is there.
-    pub(crate) fn start(&self) -> Option<Offset> {
-        let partition = self.door.partition(&self.topic, self.partition).ok()?;
-        Some(self.door.node.positions(&partition).0)
+    pub(crate) async fn start(&self) -> Option<Offset> {
+        Some(self.positions().await.ok()?.0)
     }
 
     /// Up to `limit` records and about `max_bytes`, at least one record when there is any; waits for the first up to `wait`.

@@ -109,7 +109,7 @@ pub(super) fn events(call: &Call, reader: Reader, bounds: Bounds, form: Form) ->
                 }
                 of.took(chunk.records.len());
             }
-            Err(problem) => of.failed(&problem, &mut out),
+            Err(problem) => of.failed(&problem, &mut out).await,
         }
         Some((Ok::<Bytes, Infallible>(out.into()), of))
     });
@@ -117,9 +117,9 @@ pub(super) fn events(call: &Call, reader: Reader, bounds: Bounds, form: Form) ->
 }
 
 impl Streamed {
-    fn failed(&mut self, problem: &Problem, out: &mut Vec<u8>) {
+    async fn failed(&mut self, problem: &Problem, out: &mut Vec<u8>) {
         let from = self.reader.position;
-        let start = self.reader.start().filter(|start| *start > from);
+        let start = self.reader.start().await.filter(|start| *start > from);
         if let Some(start) = start.filter(|_| problem.status().as_u16() == 416) {
             out.extend_from_slice(b"event: gap\ndata: {\"from\":");
             self.form.digits.write(out, from.0);

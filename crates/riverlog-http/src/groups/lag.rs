@@ -125,10 +125,12 @@ async fn standing(door: &Arc<HttpDoor>, place: &Place, committed: Option<i64>) -
     let Ok(topic) = door.topic(&place.0) else {
         return standing;
     };
-    let Ok(partition) = door.partition(&topic, place.1) else {
+    let Ok(partition) = door.place(&topic, place.1) else {
         return standing;
     };
-    let (start, end) = door.node.positions(&partition);
+    let Ok((start, end)) = door.positions(&partition).await else {
+        return standing;
+    };
     standing.bounds = (start.0 >= 0).then_some((start.0, end.0));
     let waits = committed.filter(|committed| *committed < end.0);
     if let Some(first) = waits {

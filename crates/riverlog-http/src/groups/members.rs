@@ -245,28 +245,14 @@ impl Member {
     }
 
     async fn earliest(&self, topic: TopicId, partition: i32) -> Result<Offset, Problem> {
-        let reference = self
-            .door
-            .node
-            .partition(&TopicRef::Id(topic), partition)
-            .map_err(Problem::kafka)?;
-        let answer = self
-            .door
-            .ask(|node, _, reply| {
-                let query = OffsetQuery::Earliest;
-                node.offset(
-                    &reference,
-                    query,
-                    Isolation::ReadCommitted,
-                    LeaderEpoch::NONE,
-                    reply,
-                );
-            })
-            .await?;
-        match answer.error {
-            ErrorCode::NONE => Ok(answer.offset),
-            error => Err(Problem::kafka(error)),
-        }
+        let image = self.door.node.image();
+        let topic = image.topics.get(&topic);
+        let topic = topic.ok_or_else(|| Problem::kafka(ErrorCode::UNKNOWN_TOPIC_ID))?;
+        let place = self.door.place(topic, partition)?;
+        let isolation = Isolation::ReadCommitted;
+        self.door
+            .offset(&place, OffsetQuery::Earliest, isolation)
+            .await
     }
 
     /// The cursor of a member that has lost it: what the coordinator gave it, from where it has committed.
@@ -332,13 +318,10 @@ impl Member {
             isolation: Isolation::ReadCommitted,
             replica: None,
         };
-        let answer = self
-            .door
-            .ask(|node, now, reply| node.fetch(command, now, reply))
-            .await?;
+        let answers = self.door.fetch(command).await?;
         let image = self.door.node.image();
         let (mut out, mut left) = (Vec::new(), max_bytes);
-        for (key, fetched) in keys.into_iter().zip(answer.partitions) {
+        for (key, fetched) in keys.into_iter().zip(answers) {
             let Some(topic) = image.topics.get(&key.0) else {
                 continue;
             };

@@ -1,5 +1,7 @@
 //! `/v1/groups/{g}/offsets`: what a group has committed, and commits fenced by generation.
 
+use std::sync::Arc;
+
 use axum::http::StatusCode;
 use riverlog_core::groups::{
     CommittedOffset, GroupAnswer, GroupCommand, InTransaction, TopicPartition,
@@ -10,6 +12,7 @@ use utoipa::ToSchema;
 
 use crate::door::{Answer, Call, HttpDoor};
 use crate::int64::Int64;
+use crate::path::encode;
 use crate::patience::Patience;
 use crate::problem::Problem;
 
@@ -156,8 +159,20 @@ pub(crate) async fn commit(mut call: Call) -> Answer {
 )]
 pub(crate) async fn commit_in_transaction(mut call: Call) -> Answer {
     std::mem::take(&mut call.query).done()?;
-    let asked: CommitInTransaction = call.json().await?;
+    let (asked, body) = call.json_and_body::<CommitInTransaction>().await?;
     let id = call.name().to_owned();
+    // The group keeps the offsets; it asks the transaction's coordinator.
+    if !call.passed_on
+        && call.door.is_in_cluster()
+        && let Some(to) = call.door.other(call.door.group_at(&asked.group).await)
+    {
+        let (door, path) = (
+            Arc::clone(&call.door),
+            format!("/v1/transactions/{}/offsets", encode(&id)),
+        );
+        let owner = || door.node.group_coordinator(&asked.group, door.now());
+        return call.pass_on_json(to, owner, &path, body).await;
+    }
     let member = asked.member_id.clone();
     let group = asked.group.clone();
     let mut planned = Planned::new(&call.door, asked.offsets)?;

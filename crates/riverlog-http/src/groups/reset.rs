@@ -77,10 +77,10 @@ pub(crate) async fn reset(mut call: Call) -> Answer {
             {
                 continue;
             }
-            let partition = call.door.partition(&topic, index)?;
+            let partition = call.door.place(&topic, index)?;
             let isolation = Isolation::ReadCommitted;
             let offset = resolve(&call.door, &topic, &partition, isolation, &to).await?;
-            let (start, end) = call.door.node.positions(&partition);
+            let (start, end) = call.door.positions(&partition).await?;
             let place: Place = (name.clone(), index);
             let from = committed
                 .iter()

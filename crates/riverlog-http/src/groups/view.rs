@@ -1,10 +1,12 @@
 //! `/v1/groups`, `/v1/groups/{g}`: list, describe, delete.
 
+use std::borrow::Cow;
+
 use axum::http::StatusCode;
 use riverlog_core::groups::{GroupAnswer, GroupCommand, GroupDescription, MemberDescription};
 use riverlog_wire::ErrorCode;
 use riverlog_wire::consumer_protocol::decode_assignment;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Place;
@@ -26,12 +28,12 @@ struct Groups {
     next_page: Option<String>,
 }
 
-#[derive(Serialize, ToSchema)]
-struct GroupView {
+#[derive(Serialize, Deserialize, ToSchema)]
+pub(crate) struct GroupView {
     group: String,
-    state: &'static str,
+    state: Cow<'static, str>,
     /// `classic` or `consumer`.
-    kind: &'static str,
+    kind: Cow<'static, str>,
     protocol: String,
     generation: i32,
     member_count: usize,
@@ -59,8 +61,8 @@ struct MemberView {
 fn summary(group: &GroupDescription) -> GroupView {
     GroupView {
         group: group.group.clone(),
-        state: group.state,
-        kind: group.group_type,
+        state: group.state.into(),
+        kind: group.group_type.into(),
         protocol: group.protocol.clone(),
         generation: group.generation.0,
         member_count: group.members.len(),
@@ -99,16 +101,26 @@ pub(crate) async fn list(mut call: Call) -> Answer {
     let after = query.text("page");
     let limit = query.number("limit", 1..=LARGEST_PAGE)?.unwrap_or(PAGE);
     query.done()?;
-    let all = super::question(&call.door, |node, now, reply| node.groups(now, reply)).await?;
+    let mut all = groups_here(&call.door).await?;
+    all.extend(call.door.groups_elsewhere().await?);
+    all.sort_by(|a, b| a.group.cmp(&b.group));
+    // While a group moves to another coordinator both may know it.
+    all.dedup_by(|a, b| a.group == b.group);
     // Names are in order, and a page begins after the last name of the one before.
-    let rest = all.iter().filter(|group| {
+    let rest = all.into_iter().filter(|group| {
         after.as_ref().is_none_or(|after| group.group > *after) && group.group.contains(&filter)
     });
-    let mut groups: Vec<GroupView> = rest.take(limit + 1).map(summary).collect();
+    let mut groups: Vec<GroupView> = rest.take(limit + 1).collect();
     let more = groups.len() > limit;
     groups.truncate(limit);
     let next_page = groups.last().filter(|_| more).map(|g| g.group.clone());
     Ok(call.answer_json(StatusCode::OK, &Groups { groups, next_page }))
+}
+
+/// The groups that this node coordinates.
+pub(crate) async fn groups_here(door: &HttpDoor) -> Result<Vec<GroupView>, Problem> {
+    let all = super::question(door, |node, now, reply| node.groups(now, reply)).await?;
+    Ok(all.iter().map(summary).collect())
 }
 
 /// A group, with members and commits

@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use riverlog_wire::{Offset, ProducerEpoch, ProducerId, Sequence};
 
 pub(crate) use keyed::Taken;
+pub(crate) use publish::How;
 
 use crate::body::wants_json;
 use crate::door::{Answer, Call};

@@ -3,18 +3,19 @@
 use std::borrow::Cow;
 
 use axum::http::StatusCode;
+use futures_util::future::{BoxFuture, join_all};
 use riverlog_core::config::TopicConfig;
 use riverlog_core::metadata::TopicImage;
-use riverlog_node::{AppendAnswer, AppendCommand, AppendFailure, PartitionRef, Reply};
+use riverlog_node::{AppendAnswer, AppendCommand, AppendFailure, Reply};
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
 use riverlog_wire::partitioner::partition_for_key;
-use riverlog_wire::{ErrorCode, Offset};
-use tokio::sync::oneshot;
+use riverlog_wire::{ErrorCode, Offset, Sequence};
 
 use super::{Options, Producer};
 use crate::door::HttpDoor;
 use crate::int64::Digits;
+use crate::nodes::{Afterwards, Place};
 use crate::problem::Problem;
 
 /// Name, and value or null.
@@ -90,31 +91,54 @@ struct Part {
 
 /// How a batch is sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct How<'a> {
-    pub(super) acks: i16,
-    pub(super) transactional_id: Option<&'a str>,
-    pub(super) next: Option<Offset>,
+pub(crate) struct How<'a> {
+    pub(crate) acks: i16,
+    pub(crate) transactional_id: Option<&'a str>,
+    /// Only if the partition's next record gets this offset.
+    pub(crate) next: Option<Offset>,
 }
 
-/// Sends one batch to one partition.
-pub(super) fn send(
-    door: &HttpDoor,
-    partition: &PartitionRef,
+/// What became of a batch; a refusal with what is known of the partition afterwards.
+pub(super) type Sent = Result<Result<AppendAnswer, (AppendFailure, Afterwards)>, Problem>;
+
+/// Sends one batch to one partition, wherever it is led. To this node's own it goes at once, to another's once it is waited for.
+pub(super) fn send<'a>(
+    door: &'a HttpDoor,
+    place: &Place,
     batch: Vec<u8>,
-    how: &How<'_>,
-) -> oneshot::Receiver<Result<AppendAnswer, AppendFailure>> {
+    how: How<'a>,
+    options: &Options,
+) -> BoxFuture<'a, Sent> {
+    let producer = options.producer.as_ref().map(|p| p.id.0);
+    let partition = match place {
+        Place::Here(partition) => partition.clone(),
+        Place::There {
+            leader,
+            topic,
+            partition,
+        } => {
+            let (leader, at) = (*leader, (*topic, *partition));
+            return Box::pin(door.append_there(leader, at, batch, how, producer));
+        }
+    };
     let command = AppendCommand {
         batch,
         acks: how.acks,
         timeout: door.settings.append_timeout,
     };
-    door.begin(
+    let answer = door.begin(
         |node, now, reply: Reply<_>| match (how.transactional_id, how.next) {
-            (Some(id), _) => node.append_in_transaction(partition, id, true, command, now, reply),
-            (None, Some(next)) => node.append_at(partition, next, command, now, reply),
-            (None, None) => node.append(partition, command, now, reply),
+            (Some(id), _) => {
+                node.append_in_transaction(&partition, id, true, command, now, reply);
+            }
+            (None, Some(next)) => node.append_at(&partition, next, command, now, reply),
+            (None, None) => node.append(&partition, command, now, reply),
         },
-    )
+    );
+    Box::pin(async move {
+        let answer = answer.await.map_err(|_| Problem::closing())?;
+        Ok(answer.map_err(|failure| (failure, door.afterwards(&partition, producer))))
+    })
 }
 
 /// Publishes records, those of one partition as one batch where they fit. Answers in their order.
@@ -136,23 +160,20 @@ pub(super) async fn publish<'a>(
             transactional_id: producer.and_then(|p| p.transactional_id.as_deref()),
             next: options.next,
         };
-        let sent = door.partition(topic, part.partition).map(|partition| {
-            let sent = send(door, &partition, part.batch.build(), &how);
-            (partition, sent)
-        });
-        waiting.push((part.partition, part.records, sent));
+        let sent = match door.place(topic, part.partition) {
+            Ok(place) => send(door, &place, part.batch.build(), how, options),
+            Err(problem) => Box::pin(std::future::ready(Err(problem))),
+        };
+        waiting.push(async move { (part.partition, part.records, sent.await) });
     }
-    for (partition, records, sent) in waiting {
+    for (partition, records, sent) in join_all(waiting).await {
         match sent {
             Err(problem) => fail(&mut outcomes, &records, &problem),
-            Ok((reference, sent)) => match sent.await {
-                Err(_) => fail(&mut outcomes, &records, &Problem::closing()),
-                Ok(Ok(answer)) => stored(&mut outcomes, partition, &records, answer, options),
-                Ok(Err(failure)) => {
-                    let problem = explain(door, &reference, options, &failure);
-                    refused(&mut outcomes, &records, &failure, &problem);
-                }
-            },
+            Ok(Ok(answer)) => stored(&mut outcomes, partition, &records, answer, options),
+            Ok(Err((failure, after))) => {
+                let problem = explain(after, options, &failure);
+                refused(&mut outcomes, &records, &failure, &problem);
+            }
         }
     }
     Ok(outcomes)
@@ -321,40 +342,30 @@ fn refused(
 }
 
 /// What a client needs to go on after a refusal.
-pub(super) fn explain(
-    door: &HttpDoor,
-    partition: &PartitionRef,
-    options: &Options,
-    failure: &AppendFailure,
-) -> Problem {
+pub(super) fn explain(after: Afterwards, options: &Options, failure: &AppendFailure) -> Problem {
     if options.next.is_some() && failure.error == ErrorCode::OFFSET_OUT_OF_RANGE {
-        let end = door.node.describe_partition(partition).log_end_offset;
         return Problem::new(
             StatusCode::PRECONDITION_FAILED,
             "next-offset",
             "somebody else has written",
             failure.message.clone(),
         )
-        .with("next_offset", end.0);
+        .with("next_offset", after.log_end_offset);
     }
     let problem = Problem::append(failure);
-    let Some(producer) = &options.producer else {
-        return problem;
-    };
-    let known = door.node.describe_producers(partition).into_iter();
-    let Some(known) = known.into_iter().find(|p| p.id == producer.id) else {
+    let (Some(producer), Some((epoch, last))) = (&options.producer, after.producer) else {
         return problem;
     };
     match failure.error {
         ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER => {
-            let expected = match known.epoch == producer.epoch {
-                true => known.last_sequence.plus(1).0,
+            let expected = match epoch == producer.epoch.0 {
+                true => Sequence(last).plus(1).0,
                 false => 0,
             };
             problem.with("expected_sequence", expected)
         }
         ErrorCode::INVALID_PRODUCER_EPOCH | ErrorCode::PRODUCER_FENCED => {
-            problem.with("current_epoch", known.epoch.0)
+            problem.with("current_epoch", epoch)
         }
         _ => problem,
     }

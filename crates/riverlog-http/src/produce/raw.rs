@@ -68,7 +68,7 @@ pub(super) async fn batch(mut call: Call, options: Options) -> Answer {
         )
         .hint("send it to /v1/topics/{topic}/partitions/{partition}/records"));
     };
-    let partition = call.door.partition(&topic, index)?;
+    let place = call.door.place(&topic, index)?;
     if options.producer.is_some() || options.key.is_some() {
         return Err(Problem::unprocessable(
             "batch-has-its-own",
@@ -101,12 +101,9 @@ pub(super) async fn batch(mut call: Call, options: Options) -> Answer {
         transactional_id: transactional_id.as_deref(),
         next: options.next,
     };
-    let answer = match send(&call.door, &partition, bytes, &how).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(failure)) => {
-            return Err(explain(&call.door, &partition, &options, &failure));
-        }
-        Err(_) => return Err(Problem::closing()),
+    let answer = match send(&call.door, &place, bytes, how, &options).await? {
+        Ok(answer) => answer,
+        Err((failure, after)) => return Err(explain(after, &options, &failure)),
     };
     let mut out = format!("{{\"partition\":{index},\"base_offset\":").into_bytes();
     options.digits.write(&mut out, answer.base_offset.0);

@@ -81,7 +81,7 @@ pub(super) async fn bounds(
 ) -> Result<BTreeMap<i32, (Offset, Offset)>, Problem> {
     let mut out = BTreeMap::new();
     for partition in partitions {
-        let found = door.partition(topic, *partition)?;
+        let found = door.place(topic, *partition)?;
         let start = resolve(door, topic, &found, isolation, &Position::Start).await?;
         let end = resolve(door, topic, &found, isolation, &Position::End).await?;
         out.insert(*partition, (start, end.max(start)));
@@ -99,7 +99,7 @@ pub(super) async fn at(
 ) -> Result<Places, Problem> {
     let mut places = Places::new();
     for (partition, (start, end)) in bounds {
-        let found = door.partition(topic, *partition)?;
+        let found = door.place(topic, *partition)?;
         let offset = resolve(door, topic, &found, isolation, position).await?;
         places.insert(*partition, offset.max(*start).min(*end));
     }

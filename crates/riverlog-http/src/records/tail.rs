@@ -31,6 +31,19 @@ const PACE: Duration = Duration::from_millis(100);
 /// Bytes that are read at once, of all partitions.
 const BYTES: usize = 4 << 20;
 
+/// How long a partition that nobody leads rests.
+const MOVING: Duration = Duration::from_millis(500);
+
+/// Whether a partition is on its way to another leader.
+fn is_moving(error: ErrorCode) -> bool {
+    matches!(
+        error,
+        ErrorCode::NOT_LEADER_OR_FOLLOWER
+            | ErrorCode::LEADER_NOT_AVAILABLE
+            | ErrorCode::OFFSET_NOT_AVAILABLE
+    )
+}
+
 struct Tail {
     door: Arc<HttpDoor>,
     topic: Arc<TopicImage>,
@@ -91,12 +104,16 @@ impl Tail {
         let heartbeat = self.door.settings.heartbeat;
         let fetched = self.fetch(heartbeat).await?;
         let mut fresh: Vec<(i32, Fetched)> = Vec::new();
-        let mut seen = 0;
+        let (mut seen, mut moving) = (0, false);
         let places: Vec<i32> = self.places.keys().copied().collect();
         for (partition, fetched) in places.into_iter().zip(fetched) {
+            moving |= is_moving(fetched.error);
             self.take(partition, fetched, &mut fresh, &mut seen).await?;
         }
         if fresh.is_empty() {
+            if moving {
+                tokio::time::sleep(MOVING).await;
+            }
             out.extend_from_slice(b": nothing new\n\n");
             return Ok(());
         }
@@ -137,11 +154,7 @@ impl Tail {
             isolation: self.isolation,
             replica: None,
         };
-        let answer = self
-            .door
-            .ask(|node, now, reply| node.fetch(command, now, reply))
-            .await?;
-        Ok(answer.partitions)
+        self.door.fetch(command).await
     }
 
     /// Opens what came of a partition. `seen`: records that fit, of which the newest stay.
@@ -159,11 +172,13 @@ impl Tail {
             ErrorCode::NONE => {}
             // Retention was faster: what is gone can't be shown.
             ErrorCode::OFFSET_OUT_OF_RANGE => {
-                let found = self.door.partition(&self.topic, partition)?;
-                let (start, end) = self.door.node.positions(&found);
+                let found = self.door.place(&self.topic, partition)?;
+                let (start, end) = self.door.positions(&found).await?;
                 self.places.insert(partition, from.max(start).min(end));
                 return Ok(());
             }
+            // Its next leader has what comes.
+            error if is_moving(error) && self.door.is_in_cluster() => return Ok(()),
             error => return Err(Problem::kafka(error)),
         }
         if fetched.records.len == 0 {

@@ -319,6 +319,7 @@ impl Loading {
             let from = source(self, "process.roles");
             self.mistake(from, format!("process.roles = {roles}: a node of a cluster is both; give broker,controller or take the key out"));
         }
+        self.intervals();
         if differ {
             let from = source(self, "broker.id");
             self.mistake(from, "broker.id and node.id differ; give one of them");
@@ -333,6 +334,40 @@ impl Loading {
         if authorizer {
             let from = source(self, "authorizer.class.name");
             self.mistake(from, "authorizer.class.name: there are no access rules yet, and they aren't dropped silently; take the key out");
+        }
+    }
+
+    /// Times that only make sense together.
+    fn intervals(&mut self) {
+        let number = |key: &str| self.config.broker().number(key).unwrap_or_default();
+        let mut wrong = Vec::new();
+        for (short, times, long) in [
+            (
+                "broker.heartbeat.interval.ms",
+                3,
+                "broker.session.timeout.ms",
+            ),
+            ("replica.fetch.wait.max.ms", 1, "replica.lag.time.max.ms"),
+        ] {
+            let (a, b) = (number(short), number(long));
+            if a.saturating_mul(times) <= b {
+                continue;
+            }
+            let given = [long, short].into_iter();
+            let source = given.filter_map(|key| self.config.settings.get(key)).next();
+            let source = source.map(|setting| setting.source.clone());
+            let words = match times {
+                1 => format!(
+                    "{short} = {a} is more than {long} = {b}; give a smaller one, or a larger {long}"
+                ),
+                _ => format!(
+                    "{short} = {a} doesn't fit {times} times into {long} = {b}, so one lost message could end a session; give a smaller one, or a larger {long}"
+                ),
+            };
+            wrong.push((source, words));
+        }
+        for (source, words) in wrong {
+            self.mistake(source, words);
         }
     }
 }

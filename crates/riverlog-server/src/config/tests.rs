@@ -155,3 +155,42 @@ fn a_key_that_is_given_twice_in_one_place_is_said() {
         "node.id is given twice: 9 (--set), then 10 (--set); the last one counts"
     );
 }
+
+#[test]
+fn how_nodes_keep_in_touch_is_read_and_has_to_fit_together() {
+    let config = load(&inputs(
+        &[("KAFKA_BROKER_SESSION_TIMEOUT_MS", "9000")],
+        &[
+            ("broker.heartbeat.interval.ms", "2000"),
+            ("replica.lag.time.max.ms", "30000"),
+            ("replica.fetch.wait.max.ms", "700"),
+            ("replica.fetch.max.bytes", "2097152"),
+            ("replica.fetch.response.max.bytes", "4194304"),
+        ],
+    ))
+    .unwrap();
+    assert_eq!(config.warnings, Vec::<String>::new());
+    let cluster = crate::serve::node_settings(&config).cluster;
+    assert_eq!(cluster.session.as_millis(), 9_000);
+    assert_eq!(cluster.heartbeat.as_millis(), 2_000);
+    assert_eq!(cluster.max_lag.as_millis(), 30_000);
+    assert_eq!(cluster.fetch_wait.as_millis(), 700);
+    assert_eq!(cluster.partition_bytes, 2 << 20);
+    assert_eq!(cluster.fetch_bytes, 4 << 20);
+    let wrong = mistakes(
+        &[],
+        &[
+            ("broker.session.timeout.ms", "1000"),
+            ("replica.lag.time.max.ms", "400"),
+        ],
+    );
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
+    assert!(
+        wrong[0].contains("broker.heartbeat.interval.ms = 500"),
+        "{wrong:?}"
+    );
+    assert!(
+        wrong[1].contains("replica.fetch.wait.max.ms = 500"),
+        "{wrong:?}"
+    );
+}

@@ -47,6 +47,9 @@ use limits::Limits;
 use log::Repeats;
 use metrics::{MetricsSettings, Times};
 
+#[cfg(test)]
+pub(crate) use settings::node_settings;
+
 /// Threads for sockets.
 const SOCKET_THREADS: usize = 2;
 /// Threads for the node's jobs, beside the one for the group commit.
@@ -394,6 +397,9 @@ async fn serve(
         move || clock.now(),
         settings::http_settings(values, loopback),
     );
+    if let Some(cluster) = &cluster {
+        cluster.join_doors(&door);
+    }
     let health = Arc::new(Health {
         driver: Arc::clone(&driver),
         limits: Arc::clone(&limits),

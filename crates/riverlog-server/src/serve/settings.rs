@@ -9,7 +9,7 @@ use riverlog_core::groups::GroupSettings;
 use riverlog_core::transactions::TransactionSettings;
 use riverlog_http::HttpSettings;
 use riverlog_log::VolumeSettings;
-use riverlog_node::{Budgets, NodeSettings};
+use riverlog_node::{Budgets, ClusterSettings, NodeSettings};
 use riverlog_wire::BrokerId;
 
 use crate::client::place;
@@ -75,6 +75,14 @@ pub(crate) fn node_settings(config: &Config) -> NodeSettings {
         transactions: TransactionSettings {
             max_timeout: millis("transaction.max.timeout.ms"),
             id_expiration: millis("transactional.id.expiration.ms"),
+        },
+        cluster: ClusterSettings {
+            heartbeat: millis("broker.heartbeat.interval.ms"),
+            session: millis("broker.session.timeout.ms"),
+            max_lag: millis("replica.lag.time.max.ms"),
+            fetch_wait: millis("replica.fetch.wait.max.ms"),
+            fetch_bytes: size("replica.fetch.response.max.bytes"),
+            partition_bytes: size("replica.fetch.max.bytes"),
         },
         volume: VolumeSettings {
             wal_bytes: size("riverlog.wal.bytes") as u64,
@@ -182,6 +190,7 @@ mod tests {
         let want = NodeSettings::default();
         assert_eq!(format!("{:?}", got.volume), format!("{:?}", want.volume));
         assert_eq!(format!("{:?}", got.budgets), format!("{:?}", want.budgets));
+        assert_eq!(format!("{:?}", got.cluster), format!("{:?}", want.cluster));
         assert_eq!(
             (got.broker, got.offsets_partitions),
             (want.broker, want.offsets_partitions)

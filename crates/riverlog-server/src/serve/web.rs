@@ -17,9 +17,9 @@ use super::limits::{Limits, Seat};
 use super::log::Repeats;
 
 /// How long the headers of a request may take, and a connection may be kept without one.
-const HEADERS: Duration = Duration::from_secs(60);
+pub(super) const HEADERS: Duration = Duration::from_secs(60);
 /// Bytes of one request's headers, and of its body that are taken ahead.
-const BUFFER: usize = 64 << 10;
+pub(super) const BUFFER: usize = 64 << 10;
 /// Requests of one HTTP/2 connection that may be under way at once, and bytes of their bodies that are taken ahead, together.
 const STREAMS: u32 = 100;
 const AHEAD: u32 = 1 << 20;

@@ -2,6 +2,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod doors;
+mod lives;
 #[allow(unreachable_pub, reason = "a module of tests")]
 mod trio;
 

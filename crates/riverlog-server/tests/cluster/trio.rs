@@ -163,6 +163,12 @@ impl Trio {
         self.nodes[id - 1].take().unwrap().kill();
     }
 
+    /// Asks one to stop, and waits for its end.
+    pub fn stop(&mut self, id: usize) {
+        let (code, log) = self.nodes[id - 1].take().unwrap().stop();
+        assert_eq!(code, Some(0), "{log}");
+    }
+
     /// All at once: none of them sees another go.
     pub fn kill_all(&mut self) {
         for node in self.nodes.iter_mut().flatten() {
@@ -225,8 +231,14 @@ impl Trio {
 
     /// Everything in a topic: (partition, offset) → value.
     pub fn read(&self, topic: &str) -> BTreeMap<(i32, i64), String> {
-        let up = self.up();
-        let text = up[0].ok(&["consume", topic, "-e", "-f", "%p %o %s\\n"]);
+        let mut text = String::new();
+        // A leader that has just come doesn't know at once where its partition ends.
+        let read = || {
+            let read = self.up()[0].run(&["consume", topic, "-e", "-f", "%p %o %s\\n"]);
+            text = String::from_utf8_lossy(&read.stdout).into_owned();
+            read.status.success()
+        };
+        assert!(eventually(read), "{text}");
         let line = |line: &str| {
             let mut words = line.split(' ');
             let mut word = || words.next().unwrap();
@@ -360,7 +372,7 @@ fn write(
     }
 }
 
-fn find_leader(places: &[String], topic: &str, partition: i32, number: u64) -> Option<String> {
+pub fn find_leader(places: &[String], topic: &str, partition: i32, number: u64) -> Option<String> {
     let ask = &places[usize::try_from(number).unwrap() % places.len()];
     let metadata = metadata_at(ask, topic)?;
     let partitions = &metadata.topics.first()?.partitions;
@@ -373,7 +385,7 @@ fn find_leader(places: &[String], topic: &str, partition: i32, number: u64) -> O
 }
 
 /// The offset of the first, once all that are in sync have them.
-fn produce(place: &str, topic: &str, partition: i32, values: &[String]) -> Option<i64> {
+pub fn produce(place: &str, topic: &str, partition: i32, values: &[String]) -> Option<i64> {
     let now = jiff::Timestamp::now().as_millisecond();
     let mut batch = BatchBuilder::new(Compression::None);
     for value in values {

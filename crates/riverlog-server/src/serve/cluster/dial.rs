@@ -12,7 +12,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
 use super::hello::{Hello, Refusal};
-use super::wire::{self, Kind, Sender, WireError};
+use super::wire::{self, Kind, Purpose, Sender, WireError};
 use super::{Cluster, Link, QUEUED, Trouble};
 
 /// How often the addresses of the members are looked at.
@@ -103,14 +103,23 @@ async fn keep(cluster: Arc<Cluster>, address: String) {
 
 type Connected = (Hello, OwnedReadHalf, Sender<OwnedWriteHalf>);
 
-/// Opens a connection, and hears who is there.
+/// Opens a connection for messages, and hears who is there.
 pub(super) async fn connect(cluster: &Cluster, address: &str) -> Result<Connected, WireError> {
+    connect_for(cluster, address, Purpose::Messages).await
+}
+
+/// Opens a connection, and hears who is there.
+pub(super) async fn connect_for(
+    cluster: &Cluster,
+    address: &str,
+    purpose: Purpose,
+) -> Result<Connected, WireError> {
     let connecting = tokio::time::timeout(CONNECT, TcpStream::connect(address));
     let stream = connecting.await.map_err(|_| WireError::Late)??;
     stream.set_nodelay(true)?;
     socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
     let (read, write) = stream.into_split();
-    wire::dial(read, write, &cluster.hello()?, cluster.key()).await
+    wire::dial(read, write, purpose, &cluster.hello()?, cluster.key()).await
 }
 
 /// Sends what there is for a node until the connection ends.

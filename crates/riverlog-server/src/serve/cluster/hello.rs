@@ -12,6 +12,8 @@ use sha2::Sha256;
 
 /// With what a node begins. No Kafka client can: its first bytes would be a length below zero.
 pub(crate) const MAGIC: [u8; 8] = *b"\xf2RLPEER\x01";
+/// The same of a connection for requests of its HTTP door.
+pub(crate) const REQUESTS: [u8; 8] = *b"\xf2RLHTTP\x01";
 /// The only version so far.
 const VERSION: u16 = 1;
 /// The most that a hello takes.

@@ -6,6 +6,7 @@
 mod dial;
 mod form;
 mod hello;
+mod requests;
 mod voter;
 mod wire;
 
@@ -30,13 +31,15 @@ use tokio::sync::{Notify, mpsc, watch};
 use super::log::Repeats;
 use crate::failure::{Exit, Failure};
 use hello::{Hello, Key};
-use wire::{Kind, WireError};
+use requests::Requests;
+use wire::{Kind, Purpose, WireError};
 
 pub(crate) use voter::{Running, open};
 
 /// Whether a connection's first bytes are those of another node, as far as they have come.
 pub(crate) fn is_node(received: &[u8]) -> bool {
-    !received.is_empty() && received.iter().zip(hello::MAGIC).all(|(a, b)| *a == b)
+    let begins = |magic: [u8; 8]| received.iter().zip(magic).all(|(a, b)| *a == b);
+    !received.is_empty() && (begins(hello::MAGIC) || begins(hello::REQUESTS))
 }
 
 /// Messages that wait for one connection.
@@ -138,6 +141,8 @@ pub(crate) struct Cluster {
     next_link: AtomicU64,
     proposals: Notify,
     outbox: Notify,
+    /// What is asked of this node's HTTP door, and of those of others.
+    requests: Requests,
     /// Why this node can't go on.
     failed: watch::Sender<Option<Trouble>>,
     repeats: Repeats,
@@ -296,29 +301,28 @@ impl Cluster {
     /// Hears another node that has connected, until the connection ends.
     pub(crate) async fn serve(
         &self,
-        read: impl AsyncRead + Unpin,
-        write: impl AsyncWrite + Unpin,
+        read: impl AsyncRead + Unpin + Send,
+        write: impl AsyncWrite + Unpin + Send,
         received: BytesMut,
         from: SocketAddr,
     ) {
         match self.hear(read, write, received).await {
-            Err(WireError::Io(_)) => {}
+            Ok(()) | Err(WireError::Io(_)) => {}
             Err(error) => {
                 // Who is turned away tries again, and says why as well.
                 if let Some(held) = self.repeats.say("turned away", Instant::now()) {
                     tracing::warn!(peer = %from, held, "a node was turned away: {error}");
                 }
             }
-            Ok(never) => match never {},
         }
     }
 
     async fn hear(
         &self,
-        read: impl AsyncRead + Unpin,
-        write: impl AsyncWrite + Unpin,
+        read: impl AsyncRead + Unpin + Send,
+        write: impl AsyncWrite + Unpin + Send,
         received: BytesMut,
-    ) -> Result<std::convert::Infallible, WireError> {
+    ) -> Result<(), WireError> {
         let me = self.hello()?;
         // Another process with a number that is connected here: it would get what is meant for that one.
         let is_double = |other: &Hello| {
@@ -326,8 +330,12 @@ impl Cluster {
             let known = links.get(&other.who.member.broker);
             known.is_some_and(|link| link.disk != other.who.disk)
         };
-        let (other, _write, mut receiver) =
+        let (other, purpose, write, mut receiver) =
             wire::accept(read, write, received, Some(&me), self.key(), is_double).await?;
+        if purpose == Purpose::Requests {
+            self.requests.serve(receiver, write).await;
+            return Ok(());
+        }
         let from = other.who.member.broker;
         let _guest = self.welcome(other.who.member.address);
         loop {

@@ -109,6 +109,7 @@ pub(crate) fn open(
         next_link: Default::default(),
         proposals: Notify::new(),
         outbox: Notify::new(),
+        requests: Default::default(),
         failed: watch::channel(None).0,
         repeats: Repeats::new(Duration::from_secs(60), 5),
     };

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::hello::{
-    HELLO_BYTES, Hello, Key, MAGIC, NotHello, PROOF_BYTES, Refusal, Seal, Side, may_speak,
+    HELLO_BYTES, Hello, Key, MAGIC, NotHello, PROOF_BYTES, REQUESTS, Refusal, Seal, Side, may_speak,
 };
 
 /// The largest frame: more than any message of a node or a quorum.
@@ -24,6 +24,24 @@ pub(crate) enum Kind {
     Quorum,
     /// For the other side's node.
     Node,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Frames from whoever has dialled.
+    Messages,
+    /// HTTP/1.1 from whoever has dialled, and its answers.
+    Requests,
+}
+
+impl Purpose {
+    fn magic(self) -> [u8; 8] {
+        match self {
+            Purpose::Messages => MAGIC,
+            Purpose::Requests => REQUESTS,
+        }
+    }
 }
 
 /// Why two nodes don't speak.
@@ -72,6 +90,7 @@ pub(crate) struct Sender<W> {
 pub(crate) async fn dial<R, W>(
     mut read: R,
     mut write: W,
+    purpose: Purpose,
     me: &Hello,
     key: Option<&Key>,
 ) -> Result<(Hello, R, Sender<W>), WireError>
@@ -81,7 +100,7 @@ where
 {
     let (hello, seal) = in_time(async {
         let mine = me.encode();
-        send_hello(&mut write, &MAGIC, &mine).await?;
+        send_hello(&mut write, &purpose.magic(), &mine).await?;
         let code = read.read_u8().await?;
         if code != 0 {
             let refusal = Refusal::of(code).ok_or(WireError::Strange)?;
@@ -103,6 +122,13 @@ where
     })
     .await?;
     Ok((hello, read, Sender { write, seal }))
+}
+
+impl<W> Sender<W> {
+    /// What it has sent on.
+    pub(crate) fn into_inner(self) -> W {
+        self.write
+    }
 }
 
 impl<W: AsyncWrite + Unpin> Sender<W> {
@@ -140,7 +166,7 @@ pub(crate) struct Receiver<R> {
     seal: Option<Seal>,
 }
 
-/// Hears who has connected, and says who this is. `received`: the first bytes, which begin with [`MAGIC`] as far as they go.
+/// Hears who has connected and what for, and says who this is. `received`: the first bytes, which begin as a node's do as far as they go.
 ///
 /// - `me`: `None` when this node isn't part of a cluster; then the other one is told so.
 /// - `is_double`: whether this node knows another one of that number.
@@ -151,7 +177,7 @@ pub(crate) async fn accept<R, W>(
     me: Option<&Hello>,
     key: Option<&Key>,
     is_double: impl Fn(&Hello) -> bool,
-) -> Result<(Hello, W, Receiver<R>), WireError>
+) -> Result<(Hello, Purpose, W, Receiver<R>), WireError>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -161,12 +187,12 @@ where
         received,
         seal: None,
     };
-    let hello = in_time(async {
+    let (hello, purpose) = in_time(async {
         let magic = receiver.take(MAGIC.len()).await?;
-        let theirs = match magic == MAGIC.as_slice() {
-            true => receiver.take_hello().await?,
-            false => return Err(WireError::Strange),
-        };
+        let purposes = [Purpose::Messages, Purpose::Requests];
+        let purpose = purposes.into_iter().find(|p| magic == p.magic().as_slice());
+        let purpose = purpose.ok_or(WireError::Strange)?;
+        let theirs = receiver.take_hello().await?;
         let decided = match (Hello::decode(&theirs), me) {
             (_, None) => Err(Refusal::Alone),
             (Err(NotHello::Version(_)), _) => Err(Refusal::Version),
@@ -195,10 +221,17 @@ where
             }
         }
         receiver.seal = key.map(|key| key.session(&theirs, &mine));
-        Ok(hello)
+        Ok((hello, purpose))
     })
     .await?;
-    Ok((hello, write, receiver))
+    Ok((hello, purpose, write, receiver))
+}
+
+impl<R> Receiver<R> {
+    /// What it has read from, and what of it wasn't taken yet.
+    pub(crate) fn into_inner(self) -> (R, BytesMut) {
+        (self.read, self.received)
+    }
 }
 
 impl<R: AsyncRead + Unpin> Receiver<R> {
@@ -316,7 +349,8 @@ mod tests {
         let dials = async {
             let (read, write) = tokio::io::split(near);
             let me = hello(1, one.is_some());
-            let (_, _read, mut sender) = dial(read, write, &me, one.as_ref()).await?;
+            let purpose = Purpose::Messages;
+            let (_, _read, mut sender) = dial(read, write, purpose, &me, one.as_ref()).await?;
             for frame in frames {
                 sender.send(Kind::Node, frame).await?;
             }
@@ -326,8 +360,9 @@ mod tests {
             let (read, write) = tokio::io::split(far);
             let me = hello(2, two.is_some());
             let begun = BytesMut::new();
-            let (other, _write, mut receiver) =
+            let (other, purpose, _write, mut receiver) =
                 accept(read, write, begun, Some(&me), two.as_ref(), |_| false).await?;
+            assert_eq!(purpose, Purpose::Messages);
             assert_eq!(other.who.member.broker, BrokerId(1));
             let mut got = Vec::new();
             while let Ok((kind, frame)) = receiver.next().await {

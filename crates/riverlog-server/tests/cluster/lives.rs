@@ -1,0 +1,167 @@
+//! What becomes of sends while nodes are restarted one after the other, and of a partition whose in-sync replicas are all gone.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::eventually;
+use crate::trio::{Trio, find_leader, produce};
+
+/// Sends records one after the other until it is told to stop: each to the leader that was last heard of, and once that fails to whoever
+/// leads then. Returns the values by their offsets, and the most sends that one took.
+fn write_on(places: &[String], partition: i32, stop: &AtomicBool) -> (BTreeMap<i64, String>, u32) {
+    let mut kept = BTreeMap::new();
+    let mut most = 0;
+    let mut leader: Option<String> = None;
+    for number in 0_u64.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let mut sends = 0;
+        let mut failed_at: Option<String> = None;
+        loop {
+            let Some(place) = leader
+                .take()
+                .or_else(|| another(places, partition, failed_at.as_deref()))
+            else {
+                panic!("nobody leads partition {partition}");
+            };
+            sends += 1;
+            let value = format!("{partition}/{number}/{sends}");
+            if let Some(offset) = produce(&place, "t", partition, std::slice::from_ref(&value)) {
+                kept.insert(offset, value);
+                leader = Some(place);
+                break;
+            }
+            failed_at = Some(place);
+        }
+        most = most.max(sends);
+        thread::sleep(Duration::from_millis(5));
+    }
+    (kept, most)
+}
+
+/// Who leads, once that is another one than who has just refused.
+fn another(places: &[String], partition: i32, than: Option<&str>) -> Option<String> {
+    let mut found = None;
+    let mut number = 0;
+    eventually(|| {
+        number += 1;
+        found = find_leader(places, "t", partition, number);
+        found.is_some() && found.as_deref() != than
+    });
+    found
+}
+
+#[test]
+fn no_send_takes_more_than_one_retry_while_all_nodes_are_restarted() {
+    let mut trio = Trio::form();
+    let make = [
+        "topic",
+        "create",
+        "t",
+        "-p",
+        "3",
+        "-r",
+        "3",
+        "-c",
+        "min.insync.replicas=2",
+    ];
+    trio.up()[0].ok(&make);
+    trio.in_sync("t");
+    let stop = AtomicBool::new(false);
+    let places = trio.places.clone();
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..3)
+            .map(|partition| {
+                let (places, stop) = (&places, &stop);
+                scope.spawn(move || write_on(places, partition, stop))
+            })
+            .collect();
+        for id in 1..=3 {
+            thread::sleep(Duration::from_millis(300));
+            trio.stop(id);
+            thread::sleep(Duration::from_millis(300));
+            trio.start(id);
+            trio.in_sync("t");
+            // As an operator would: the work goes back to where it was.
+            trio.run(&["cluster", "elect"]);
+        }
+        stop.store(true, Ordering::Relaxed);
+        let written: Vec<_> = writers.into_iter().map(|w| w.join().unwrap()).collect();
+        let there = trio.read("t");
+        for (partition, (kept, most)) in (0..).zip(written) {
+            assert!(
+                most <= 2,
+                "a record of partition {partition} took {most} sends"
+            );
+            assert!(kept.len() > 20, "{}", kept.len());
+            for (offset, value) in kept {
+                let found = there.get(&(partition, offset));
+                assert_eq!(
+                    found,
+                    Some(&value),
+                    "partition {partition}, offset {offset}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn who_lacks_records_leads_only_when_that_is_commanded_and_the_loss_is_said() {
+    let mut trio = Trio::form();
+    let alone = "min.insync.replicas=1";
+    trio.up()[0].ok(&["topic", "create", "t", "-p", "1", "-r", "2", "-c", alone]);
+    let two = |p: &riverlog_wire::messages::metadata_response::MetadataResponsePartition| {
+        p.leader_id > 0 && p.isr_nodes.len() == 2
+    };
+    let partition = trio.partitions("t", two).remove(0);
+    let ahead = usize::try_from(partition.leader_id).unwrap();
+    let behind = partition
+        .replica_nodes
+        .iter()
+        .find(|id| **id != partition.leader_id);
+    let behind = usize::try_from(*behind.unwrap()).unwrap();
+    let send = |trio: &Trio, value: &str| {
+        let place = find_leader(&trio.places, "t", 0, 1).or(find_leader(&trio.places, "t", 0, 2));
+        place.and_then(|place| produce(&place, "t", 0, &[value.to_owned()]))
+    };
+    assert_eq!(send(&trio, "kept"), Some(0));
+    trio.kill(behind);
+    trio.partitions("t", |p| p.isr_nodes.len() == 1);
+    assert!(eventually(|| send(&trio, "lost").is_some()));
+    trio.kill(ahead);
+    trio.start(behind);
+    // It is up, and it doesn't lead: it lacks what was acknowledged.
+    trio.partitions("t", |p| p.leader_id < 0);
+    let health = || String::from_utf8(trio.run(&["cluster", "health"]).stdout).unwrap();
+    assert!(eventually(|| health().contains("t-0")), "{}", health());
+    let preferred = trio.run(&["cluster", "elect", "--topic", "t", "--partition", "0"]);
+    assert_eq!(preferred.status.code(), Some(1), "{preferred:?}");
+    // Nobody is there to agree.
+    let asked = trio.run(&["cluster", "elect", "--unclean", "--topic", "t"]);
+    assert!(!asked.status.success());
+    let words = String::from_utf8_lossy(&asked.stderr).into_owned();
+    assert!(words.contains("lose"), "{words}");
+    trio.partitions("t", |p| p.leader_id < 0);
+
+    let done = trio.run(&["cluster", "elect", "--unclean", "--topic", "t", "--yes"]);
+    assert!(done.status.success(), "{done:?}");
+    let number = i32::try_from(behind).unwrap();
+    trio.partitions("t", |p| p.leader_id == number);
+    assert!(eventually(|| trio
+        .up()
+        .iter()
+        .any(|node| node.has_said("unclean"))));
+    assert!(eventually(|| send(&trio, "new").is_some()));
+    // The one before comes back, and gives up what it has alone.
+    trio.start(ahead);
+    trio.partitions("t", two);
+    let all = trio.read("t");
+    let mut values: Vec<&str> = all.values().map(String::as_str).collect();
+    // A send without an answer may have been stored, and was sent again.
+    values.dedup();
+    assert_eq!(values, ["kept", "new"]);
+}
