@@ -10,9 +10,10 @@ use riverlog_log::{AppendAs, AppendError, Appended, Log, Write};
 use riverlog_mutants::Mutant;
 use riverlog_wire::batch::BatchHeader;
 use riverlog_wire::{ErrorCode, Offset};
+use smallvec::SmallVec;
 
 use crate::admit::admit;
-use crate::command::{AppendAnswer, AppendCommand, AppendFailure, Reply};
+use crate::command::{AppendAnswer, AppendCommand, AppendFailure, AppendTo, Reply};
 use crate::errors::{RETRY_AFTER, append_failure};
 use crate::jobs::Work;
 use crate::node::Node;
@@ -44,6 +45,17 @@ pub(crate) enum Rule {
     At(Offset),
 }
 
+/// What appends to several partitions have left to do. Done when the last of them has its place, so that one group commit takes
+/// all of them along, and runs while their segments are written.
+#[derive(Default)]
+pub(crate) struct Together(SmallVec<[(Arc<Partition>, Owed); 1]>);
+
+impl Together {
+    pub(crate) fn push(&mut self, partition: &Arc<Partition>, owed: Owed) {
+        self.0.push((partition.clone(), owed));
+    }
+}
+
 /// An admitted batch on its way into the log.
 pub(crate) struct Appending {
     pub(crate) batch: Vec<u8>,
@@ -63,6 +75,37 @@ impl Appending {
 }
 
 impl Node {
+    /// [`Node::append`] of batches to several partitions: one group commit takes them along.
+    pub fn append_all(&self, batches: Vec<AppendTo>, now: Now) {
+        let mut together = Together::default();
+        for to in batches {
+            let partition = &to.partition.0;
+            self.append_batch(
+                partition,
+                to.command,
+                Rule::Plain,
+                now,
+                to.reply,
+                &mut together,
+            );
+        }
+        self.settle_all(together, now);
+    }
+
+    pub(crate) fn append_one(
+        &self,
+        partition: &Arc<Partition>,
+        command: AppendCommand,
+        rule: Rule,
+        now: Now,
+        reply: Reply<Result<AppendAnswer, AppendFailure>>,
+    ) {
+        let mut together = Together::default();
+        self.append_batch(partition, command, rule, now, reply, &mut together);
+        self.settle_all(together, now);
+    }
+
+    /// Gives a batch its place; the rest is for [`Node::settle_all`].
     pub(crate) fn append_batch(
         &self,
         partition: &Arc<Partition>,
@@ -70,6 +113,7 @@ impl Node {
         rule: Rule,
         now: Now,
         reply: Reply<Result<AppendAnswer, AppendFailure>>,
+        together: &mut Together,
     ) {
         self.saw(now);
         let bytes = command.batch.len();
@@ -108,9 +152,23 @@ impl Node {
             .state
             .lock()
             .append(appending, false, now, &mut owed);
-        self.settle(partition, owed, now);
+        together.push(partition, owed);
         if let Some(appending) = full {
             self.append_when_full(partition, appending, now);
+        }
+    }
+
+    /// Does what appends have left to do; no lock is held.
+    pub(crate) fn settle_all(&self, together: Together, now: Now) {
+        if together.0.iter().any(|(_, owed)| owed.flush) {
+            self.want_flush();
+        }
+        for (partition, owed) in together.0 {
+            let owed = Owed {
+                flush: false,
+                ..owed
+            };
+            self.settle(&partition, owed, now);
         }
     }
 

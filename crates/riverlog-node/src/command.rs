@@ -7,6 +7,8 @@ use riverlog_core::metadata::TopicRef;
 use riverlog_log::Slices;
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, TopicId};
 
+use crate::node::PartitionRef;
+
 /// Where an answer goes; completed exactly once, from any thread, without any lock of the node held. Dropped without an
 /// answer only when the node itself is dropped.
 pub struct Reply<T>(Option<Box<dyn FnOnce(T) + Send>>);
@@ -45,6 +47,17 @@ pub struct AppendCommand {
     pub acks: i16,
     /// How long the answer may take; then REQUEST_TIMED_OUT (the write may have happened).
     pub timeout: Duration,
+}
+
+/// One batch of several that are appended together.
+#[derive(Debug)]
+pub struct AppendTo {
+    /// Where it goes.
+    pub partition: PartitionRef,
+    /// The batch.
+    pub command: AppendCommand,
+    /// Where its answer goes.
+    pub reply: Reply<Result<AppendAnswer, AppendFailure>>,
 }
 
 /// Where a batch went.

@@ -46,9 +46,9 @@ mod unclaimed;
 mod upkeep;
 
 pub use command::{
-    AppendAnswer, AppendCommand, AppendFailure, CommittedAnswer, CopyDescription, FetchAnswer,
-    FetchCommand, FetchPartition, FetchedPartition, Isolation, OffsetAnswer, OffsetQuery,
-    PartitionDescription, Reply, StableAnswer,
+    AppendAnswer, AppendCommand, AppendFailure, AppendTo, CommittedAnswer, CopyDescription,
+    FetchAnswer, FetchCommand, FetchPartition, FetchedPartition, Isolation, OffsetAnswer,
+    OffsetQuery, PartitionDescription, Reply, StableAnswer,
 };
 pub use jobs::{Job, JobDone, Lane};
 pub use markers::OpenTransaction;

@@ -9,8 +9,7 @@ use riverlog_log::{Appended, Marker};
 use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 
-use crate::append::Ack;
-use crate::append::Rule;
+use crate::append::{Ack, Rule, Together};
 use crate::command::{AppendAnswer, AppendCommand, AppendFailure, Reply};
 use crate::errors::append_failure;
 use crate::node::{Node, PartitionRef};
@@ -74,7 +73,7 @@ impl Node {
         now: Now,
         reply: Reply<Result<AppendAnswer, AppendFailure>>,
     ) {
-        self.append_batch(&partition.0, command, Rule::Begins(seen), now, reply);
+        self.append_one(&partition.0, command, Rule::Begins(seen), now, reply);
     }
 
     /// Ends a producer's transaction in a partition; answers once the marker is as durable as acks=all asks for. To be
@@ -92,15 +91,19 @@ impl Node {
         reply: Reply<Result<(), ErrorCode>>,
     ) {
         self.saw(now);
-        self.append_marker(&partition.0, &marker, now, reply);
+        let mut together = Together::default();
+        self.append_marker(&partition.0, &marker, now, reply, &mut together);
+        self.settle_all(together, now);
     }
 
-    fn append_marker(
+    /// [`Node::write_marker`] as one of several; the rest is for [`Node::settle_all`].
+    pub(crate) fn append_marker(
         &self,
         partition: &Arc<Partition>,
         marker: &Marker,
         now: Now,
         reply: Reply<Result<(), ErrorCode>>,
+        together: &mut Together,
     ) {
         if self.is_closing() {
             return reply.send(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
@@ -119,7 +122,7 @@ impl Node {
             .state
             .lock()
             .append_marker(marker, ack, now, &mut owed);
-        self.settle(partition, owed, now);
+        together.push(partition, owed);
     }
 }
 

@@ -278,7 +278,7 @@ impl Node {
         now: Now,
         reply: Reply<Result<AppendAnswer, AppendFailure>>,
     ) {
-        self.append_batch(&partition.0, command, Rule::Plain, now, reply);
+        self.append_one(&partition.0, command, Rule::Plain, now, reply);
     }
     /// [`Node::append`], if the batch's first record gets the offset `next`; OFFSET_OUT_OF_RANGE, and nothing stored, otherwise.
     pub fn append_at(
@@ -289,7 +289,7 @@ impl Node {
         now: Now,
         reply: Reply<Result<AppendAnswer, AppendFailure>>,
     ) {
-        self.append_batch(&partition.0, command, Rule::At(next), now, reply);
+        self.append_one(&partition.0, command, Rule::At(next), now, reply);
     }
     /// Reads, or parks until there is enough to read. Hot data is answered on the calling thread; cold reads are jobs.
     pub fn fetch(&self, command: FetchCommand, now: Now, reply: Reply<FetchAnswer>) {

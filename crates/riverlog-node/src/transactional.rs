@@ -8,14 +8,16 @@ use std::collections::{BTreeMap, VecDeque};
 use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::groups::{GroupAnswer, GroupCommand};
-use riverlog_core::transactions::{TransactionAnswer, TransactionCommand, TransactionVersion};
+use riverlog_core::transactions::{
+    Place, TransactionAnswer, TransactionCommand, TransactionVersion,
+};
 use riverlog_log::LogKey;
 use riverlog_mutants::{Mutant, active};
 use riverlog_wire::batch::BatchHeader;
 use riverlog_wire::{ErrorCode, Offset, ProducerEpoch, ProducerId};
 
-use crate::append::Rule;
-use crate::command::{AppendAnswer, AppendCommand, AppendFailure, Reply};
+use crate::append::{Rule, Together};
+use crate::command::{AppendAnswer, AppendCommand, AppendFailure, AppendTo, Reply};
 use crate::errors::{RETRY_AFTER, batch_code};
 use crate::node::{Node, PartitionRef};
 
@@ -40,8 +42,26 @@ struct Pending {
 /// What to do with the batch at the front of a lane.
 enum Front {
     Append(Rule),
-    Ask(TransactionCommand, Offset),
+    Ask(Question),
     Refuse(ErrorCode),
+}
+
+/// What the coordinator has to be asked before the batch at the front of a lane can be appended.
+struct Question {
+    lane: Lane,
+    id: String,
+    adds: bool,
+    epoch: ProducerEpoch,
+    place: Place,
+    /// Where the partition ended when it was looked at.
+    seen: Offset,
+}
+
+/// Lanes that wait for one answer, each with where its partition ended before, and the places that are asked about.
+#[derive(Default)]
+struct Asking {
+    lanes: Vec<(Lane, Offset)>,
+    places: Vec<Place>,
 }
 
 impl Node {
@@ -60,47 +80,79 @@ impl Node {
         now: Now,
         reply: AppendReply,
     ) {
-        self.saw(now);
-        let header = match BatchHeader::parse(&command.batch) {
-            Ok(header) => header,
-            Err(e) => {
-                let failure = AppendFailure::new(batch_code(&e), e.to_string());
-                return reply.send(Err(failure));
-            }
-        };
-        let bytes = command.batch.len();
-        let lane = (partition.0.key, header.producer_id);
-        let pending = Pending {
+        let one = AppendTo {
             partition: partition.clone(),
-            id: id.to_owned(),
-            adds,
-            epoch: header.producer_epoch,
             command,
             reply,
         };
-        let waits = self.lanes.0.lock().contains_key(&lane);
-        if !waits && let Front::Append(rule) = self.look(&pending, lane.1) {
-            return self.append_batch(&partition.0, pending.command, rule, now, pending.reply);
-        }
-        let is_first = {
-            let mut lanes = self.lanes.0.lock();
-            let waits = lanes.contains_key(&lane);
-            if !self.append_bytes.take(bytes) {
-                drop(lanes);
-                return pending.reply.send(Err(AppendFailure {
-                    retry_after: Some(RETRY_AFTER),
-                    ..AppendFailure::new(
-                        ErrorCode::THROTTLING_QUOTA_EXCEEDED,
-                        "too many bytes wait for transaction coordinators; send the batch again",
-                    )
-                }));
+        self.append_all_in_transaction(id, adds, vec![one], now);
+    }
+
+    /// [`Node::append_in_transaction`] of batches to several partitions: the coordinator is asked about all of them at once, and one
+    /// group commit takes them along.
+    pub fn append_all_in_transaction(
+        &self,
+        id: &str,
+        adds: bool,
+        batches: Vec<AppendTo>,
+        now: Now,
+    ) {
+        self.saw(now);
+        let mut questions = Vec::new();
+        let mut together = Together::default();
+        for to in batches {
+            let AppendTo {
+                partition,
+                command,
+                reply,
+            } = to;
+            let header = match BatchHeader::parse(&command.batch) {
+                Ok(header) => header,
+                Err(e) => {
+                    let failure = AppendFailure::new(batch_code(&e), e.to_string());
+                    reply.send(Err(failure));
+                    continue;
+                }
+            };
+            let lane = (partition.0.key, header.producer_id);
+            let pending = Pending {
+                partition,
+                id: id.to_owned(),
+                adds,
+                epoch: header.producer_epoch,
+                command,
+                reply,
+            };
+            if self.enter(lane, pending, now, &mut together) {
+                questions.extend(self.go_along(lane, None, now, &mut together));
             }
-            lanes.entry(lane).or_default().push_back(pending);
-            !waits
-        };
-        if is_first {
-            self.go_along(lane, None, now);
         }
+        self.settle_all(together, now);
+        self.ask(questions, now);
+    }
+
+    /// Appends a batch that need not wait, or puts it into its lane. True: it is the first one there.
+    fn enter(&self, lane: Lane, pending: Pending, now: Now, together: &mut Together) -> bool {
+        let waits = self.lanes.0.lock().contains_key(&lane);
+        if !waits && let Front::Append(rule) = self.look(&pending, lane) {
+            self.append_pending(pending, rule, now, together);
+            return false;
+        }
+        let mut lanes = self.lanes.0.lock();
+        let waits = lanes.contains_key(&lane);
+        if !self.append_bytes.take(pending.command.batch.len()) {
+            drop(lanes);
+            pending.reply.send(Err(AppendFailure {
+                retry_after: Some(RETRY_AFTER),
+                ..AppendFailure::new(
+                    ErrorCode::THROTTLING_QUOTA_EXCEEDED,
+                    "too many bytes wait for transaction coordinators; send the batch again",
+                )
+            }));
+            return false;
+        }
+        lanes.entry(lane).or_default().push_back(pending);
+        !waits
     }
 
     /// [`Node::group`] with a [`GroupCommand::TxnCommit`] of the transactional producer `id`, whose `verified` this finds out. `adds`: the
@@ -133,9 +185,10 @@ impl Node {
         if open.open {
             return self.group(command, now, reply);
         }
-        let question = question(&partition, id, adds, producer, epoch);
+        let places = vec![place(&partition)];
+        let question = question(id.to_owned(), adds, (producer, epoch), places);
         let (node, id) = (self.this.clone(), id.to_owned());
-        let asked = Reply::new(move |answer| match coordinators(answer) {
+        let asked = Reply::new(move |answer| match coordinators(&answer, 0) {
             ErrorCode::NONE => {
                 let Some(node) = node.upgrade() else { return };
                 let now = node.as_of(now);
@@ -151,61 +204,68 @@ impl Node {
 
     /// Appends what can be appended, until the coordinator has to be asked or nothing waits. `asked`: what it said about the
     /// batch at the front, and where the partition ended before.
-    fn go_along(&self, lane: Lane, asked: Option<(ErrorCode, Offset)>, now: Now) {
+    fn go_along(
+        &self,
+        lane: Lane,
+        asked: Option<(ErrorCode, Offset)>,
+        now: Now,
+        together: &mut Together,
+    ) -> Option<Question> {
         let mut asked = asked;
         loop {
             let front = {
                 let lanes = self.lanes.0.lock();
-                let Some(pending) = lanes.get(&lane).and_then(VecDeque::front) else {
-                    return;
-                };
+                let pending = lanes.get(&lane).and_then(VecDeque::front)?;
                 match asked.take() {
                     Some((ErrorCode::NONE, seen))
                         if self.ended_since(&pending.partition, lane.1, seen) =>
                     {
-                        self.look(pending, lane.1)
+                        self.look(pending, lane)
                     }
                     Some((ErrorCode::NONE, seen)) => Front::Append(Rule::Begins(seen)),
                     Some((error, _)) => Front::Refuse(error),
-                    None => self.look(pending, lane.1),
+                    None => self.look(pending, lane),
                 }
             };
-            if let Front::Ask(command, seen) = front {
-                return self.ask(lane, command, seen, now);
-            }
+            let decided = match front {
+                Front::Ask(question) => return Some(question),
+                Front::Append(rule) => Ok(rule),
+                Front::Refuse(error) => Err(error),
+            };
             let taken: Vec<Pending> = {
                 let mut lanes = self.lanes.0.lock();
-                let Some(waiting) = lanes.get_mut(&lane) else {
-                    return;
-                };
+                let waiting = lanes.get_mut(&lane)?;
                 // What follows a batch that was refused doesn't fit behind what is there.
-                let count = match front {
-                    Front::Refuse(_) => waiting.len(),
-                    _ => 1,
-                };
+                let count = if decided.is_ok() { 1 } else { waiting.len() };
                 waiting.drain(..count).collect()
             };
             for pending in taken {
                 self.append_bytes.give(pending.command.batch.len());
-                match front {
-                    Front::Append(rule) => {
-                        let (partition, command) = (&pending.partition.0, pending.command);
-                        self.append_batch(partition, command, rule, now, pending.reply);
-                    }
-                    Front::Refuse(error) => {
+                match decided {
+                    Ok(rule) => self.append_pending(pending, rule, now, together),
+                    Err(error) => {
                         let failure = AppendFailure::new(error, error.message());
                         pending.reply.send(Err(failure));
                     }
-                    Front::Ask(..) => {}
                 }
             }
             // Only now: who comes next must find the lane taken until this batch has its place.
             let mut lanes = self.lanes.0.lock();
             if lanes.get(&lane).is_some_and(VecDeque::is_empty) {
                 lanes.remove(&lane);
-                return;
+                return None;
             }
         }
+    }
+
+    fn append_pending(&self, pending: Pending, rule: Rule, now: Now, together: &mut Together) {
+        let Pending {
+            partition,
+            command,
+            reply,
+            ..
+        } = pending;
+        self.append_batch(&partition.0, command, rule, now, reply, together);
     }
 
     /// Whether a transaction of the producer was ended in a partition since `seen`. The coordinator lets the next one wait for that
@@ -216,48 +276,65 @@ impl Node {
         log.is_some_and(|log| log.ended_since(producer, seen).unwrap_or(false))
     }
 
-    fn look(&self, pending: &Pending, producer: ProducerId) -> Front {
-        match self.open_transaction(&pending.partition, producer, pending.epoch) {
+    fn look(&self, pending: &Pending, lane: Lane) -> Front {
+        match self.open_transaction(&pending.partition, lane.1, pending.epoch) {
             Err(error) => Front::Refuse(error),
             Ok(open) if open.open => Front::Append(Rule::Plain),
             Ok(open) if active(Mutant::CoordinatorNotAsked) => {
                 Front::Append(Rule::Begins(open.seen))
             }
-            Ok(open) => {
-                let Pending {
-                    partition,
-                    id,
-                    adds,
-                    epoch,
-                    ..
-                } = pending;
-                Front::Ask(question(partition, id, *adds, producer, *epoch), open.seen)
-            }
+            Ok(open) => Front::Ask(Question {
+                lane,
+                id: pending.id.clone(),
+                adds: pending.adds,
+                epoch: pending.epoch,
+                place: place(&pending.partition),
+                seen: open.seen,
+            }),
         }
     }
 
-    fn ask(&self, lane: Lane, command: TransactionCommand, seen: Offset, now: Now) {
-        let node = self.this.clone();
-        let reply = Reply::new(move |answer| {
-            let error = coordinators(answer);
-            if let Some(node) = node.upgrade() {
-                node.go_along(lane, Some((error, seen)), node.as_of(now));
-            }
-        });
-        self.ask_coordinator(command, now, reply);
+    /// Asks coordinators, once for all questions about the same transaction; the lanes go on with what they answer.
+    fn ask(&self, questions: Vec<Question>, now: Now) {
+        let mut together: BTreeMap<_, Asking> = BTreeMap::new();
+        for question in questions {
+            let producer = (question.lane.1, question.epoch);
+            let about = (question.id, question.adds, producer);
+            let asking = together.entry(about).or_default();
+            asking.lanes.push((question.lane, question.seen));
+            asking.places.push(question.place);
+        }
+        for ((id, adds, producer), Asking { lanes, places }) in together {
+            let node = self.this.clone();
+            let reply = Reply::new(move |answer| {
+                let Some(node) = node.upgrade() else { return };
+                let now = node.as_of(now);
+                let mut together = Together::default();
+                let each = lanes.into_iter().enumerate();
+                let next = each.filter_map(|(index, (lane, seen))| {
+                    let asked = (coordinators(&answer, index), seen);
+                    node.go_along(lane, Some(asked), now, &mut together)
+                });
+                let next = next.collect();
+                node.settle_all(together, now);
+                node.ask(next, now);
+            });
+            self.ask_coordinator(question(id, adds, producer, places), now, reply);
+        }
     }
+}
+
+fn place(partition: &PartitionRef) -> Place {
+    (partition.0.topic.name.clone(), partition.index())
 }
 
 /// What the coordinator is asked.
 fn question(
-    partition: &PartitionRef,
-    id: &str,
+    id: String,
     adds: bool,
-    producer_id: ProducerId,
-    epoch: ProducerEpoch,
+    (producer_id, epoch): (ProducerId, ProducerEpoch),
+    partitions: Vec<Place>,
 ) -> TransactionCommand {
-    let partitions = vec![(partition.0.topic.name.clone(), partition.index())];
-    let id = id.to_owned();
     match adds {
         true => TransactionCommand::Add {
             id,
@@ -275,13 +352,13 @@ fn question(
     }
 }
 
-/// What it answered.
-fn coordinators(answer: TransactionAnswer) -> ErrorCode {
+/// What it answered about the partition that was asked as number `index`.
+fn coordinators(answer: &TransactionAnswer, index: usize) -> ErrorCode {
     match answer {
-        TransactionAnswer::Error(error) => error,
+        TransactionAnswer::Error(error) => *error,
         TransactionAnswer::Partitions(each) => {
-            let first = each.first().copied();
-            first.unwrap_or(ErrorCode::UNKNOWN_SERVER_ERROR)
+            let one = each.get(index).copied();
+            one.unwrap_or(ErrorCode::UNKNOWN_SERVER_ERROR)
         }
         _ => ErrorCode::UNKNOWN_SERVER_ERROR,
     }

@@ -14,6 +14,7 @@ use riverlog_core::transactions::{
 use riverlog_log::Marker;
 use riverlog_wire::{ErrorCode, Offset, ProducerEpoch, ProducerId};
 
+use crate::append::Together;
 use crate::command::Reply;
 use crate::node::Node;
 use crate::quorum::Quorum;
@@ -206,6 +207,7 @@ impl Node {
                 done: Vec::new(),
             }),
         });
+        let mut together = Together::default();
         for place in markers.partitions {
             let marker = Marker {
                 producer_id: markers.producer_id,
@@ -222,8 +224,9 @@ impl Node {
                     node.marker_answered(&shard, &writing, place, answer, now);
                 }
             });
-            self.write_marker_at_leader(&at, marker, now, reply);
+            self.write_marker_at_leader(&at, marker, now, reply, &mut together);
         }
+        self.settle_all(together, now);
         self.markers_counted(shard, &writing, now);
     }
 

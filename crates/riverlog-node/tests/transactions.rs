@@ -10,7 +10,7 @@ use riverlog_core::transactions::{
 };
 use riverlog_log::disk::CrashDisk;
 use riverlog_node::harness::{Answer, Harness};
-use riverlog_node::{Isolation, NodeSettings, PartitionRef, Reply};
+use riverlog_node::{AppendTo, Isolation, NodeSettings, PartitionRef, Reply};
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
 use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId, Sequence};
@@ -280,6 +280,55 @@ fn batches_sent_ahead_keep_their_order_behind_the_coordinator() {
     host.advance(Duration::from_secs(1));
     let all: Vec<String> = (0..5).map(|n| format!("v{n}")).collect();
     assert_eq!(committed(&mut host, "t", 0), (all, true));
+}
+
+/// Records of `__transaction_state`, in all its partitions.
+fn decisions(host: &mut Harness) -> i64 {
+    let ask = |index| ask_from("__transaction_state", index, 0);
+    let answer = fetch(host, fetch_command(vec![ask(0), ask(1)], 0));
+    answer.partitions.iter().map(|p| p.high_watermark.0).sum()
+}
+
+/// A client sends the batches of all partitions in one request.
+#[test]
+fn the_coordinator_is_asked_once_about_all_partitions_of_a_request() {
+    let mut host = start(&CrashDisk::new(8));
+    create(&mut host, "t", 6, &[]);
+    let who = init(&mut host);
+    let before = decisions(&mut host);
+    let stranger = (ProducerId(4_000), ProducerEpoch(0));
+    let (answers, batches): (Vec<_>, Vec<_>) = (0..6)
+        .map(|index| {
+            let (answer, reply) = Answer::new();
+            let who = if index == 2 { stranger } else { who };
+            let to = AppendTo {
+                partition: partition(&host, "t", index),
+                command: command(part_of(&host, who, 0, "v"), -1),
+                reply,
+            };
+            (answer, to)
+        })
+        .unzip();
+    let (node, now) = (host.node().clone(), host.now());
+    node.append_all_in_transaction(ID, true, batches, now);
+    host.run();
+    for (index, answer) in (0..).zip(answers) {
+        let answer = answer.take().expect("answered");
+        match index {
+            2 => {
+                let error = answer.expect_err("refused").error;
+                assert_eq!(error, ErrorCode::INVALID_PRODUCER_ID_MAPPING);
+            }
+            _ => assert_eq!(answer.expect("stored").base_offset.0, 0),
+        }
+    }
+    assert_eq!(decisions(&mut host), before + 1);
+    tell(&mut host, &end(who, true));
+    host.advance(Duration::from_secs(1));
+    for index in 0..6 {
+        let (values, stable) = committed(&mut host, "t", index);
+        assert_eq!((values.len(), stable), (usize::from(index != 2), true));
+    }
 }
 
 /// The end of a transaction is answered before its markers are written: a client may be back in between.

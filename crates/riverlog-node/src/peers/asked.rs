@@ -13,6 +13,7 @@ use riverlog_log::Marker;
 use riverlog_wire::{BrokerId, ErrorCode};
 
 use super::Message;
+use crate::append::Together;
 use crate::command::Reply;
 use crate::node::Node;
 use crate::quorum::Quorum;
@@ -60,17 +61,21 @@ impl Node {
     }
 
     /// Has a marker written by whoever leads its partition. The errors are those of [`Node::write_marker`]; UNKNOWN_TOPIC_OR_PARTITION
-    /// only where this node's own metadata doesn't have the topic any more.
+    /// only where this node's own metadata doesn't have the topic any more. What a partition of this node has left to do is for
+    /// [`Node::settle_all`].
     pub(crate) fn write_marker_at_leader(
         &self,
         place: &Place,
         marker: Marker,
         now: Now,
         reply: Reply<Result<(), ErrorCode>>,
+        together: &mut Together,
     ) {
         let topic = TopicRef::Name(place.0.clone());
         let error = match self.partition(&topic, place.1) {
-            Ok(partition) => return self.write_marker(&partition, marker, now, reply),
+            Ok(partition) => {
+                return self.append_marker(&partition.0, &marker, now, reply, together);
+            }
             Err(error) => error,
         };
         let image = self.image.load();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use riverlog_core::metadata::TopicRef;
-use riverlog_node::{AppendAnswer, AppendCommand, AppendFailure};
+use riverlog_node::{AppendAnswer, AppendCommand, AppendFailure, AppendTo};
 use riverlog_wire::ErrorCode;
 use riverlog_wire::batch::{BatchError, ProduceError, validate_produce};
 use riverlog_wire::compression::Compression;
@@ -96,6 +96,7 @@ pub(super) fn handle(
     let timeout = millis(request.timeout_ms);
     let transactional_id = request.transactional_id;
     let adds = version >= ADDS_FROM;
+    let (mut plain, mut in_transaction) = (Vec::new(), Vec::new());
     for (topic, reference) in request.topics().zip(topics) {
         for (index, records) in topic.partitions() {
             // A null set of records leaves Kafka's clients without an answer; it is refused here.
@@ -106,13 +107,12 @@ pub(super) fn handle(
                 .partition(&reference, index)
                 .map_err(|error| (error, error.message().to_owned()))
                 .and_then(|partition| {
-                    let transactional = check(version, acks, transactional_id, &bytes)?;
-                    Ok((partition, transactional))
+                    let asks = check(version, acks, transactional_id, &bytes)?;
+                    Ok((partition, asks))
                 });
             match found {
                 Err((error, message)) => gather.ready(failed(version, index, error, message)),
-                Ok((partition, transactional)) => {
-                    let asks = transactional.is_some();
+                Ok((partition, asks)) => {
                     let reply = gather.reply(move |answer| {
                         let answer: Result<_, AppendFailure> = answer;
                         let answer = answer.map_err(|mut failure| {
@@ -129,16 +129,23 @@ pub(super) fn handle(
                         acks,
                         timeout,
                     };
-                    let (node, now) = (&context.door.node, context.now);
-                    match transactional {
-                        None => node.append(&partition, command, now, reply),
-                        Some(id) => {
-                            node.append_in_transaction(&partition, id, adds, command, now, reply);
-                        }
+                    let to = AppendTo {
+                        partition,
+                        command,
+                        reply,
+                    };
+                    match asks {
+                        false => plain.push(to),
+                        true => in_transaction.push(to),
                     }
                 }
             }
         }
+    }
+    let (node, now) = (&context.door.node, context.now);
+    node.append_all(plain, now);
+    if let Some(id) = transactional_id {
+        node.append_all_in_transaction(id, adds, in_transaction, now);
     }
     gather.seal();
     Ok(())
@@ -203,13 +210,13 @@ fn respond(
     response
 }
 
-/// Whether a batch can be taken at all; answers the transactional id when the batch is part of a transaction.
-fn check<'a>(
+/// Whether a batch can be taken at all; answers whether it is part of a transaction.
+fn check(
     version: i16,
     acks: i16,
-    transactional_id: Option<&'a str>,
+    transactional_id: Option<&str>,
     bytes: &[u8],
-) -> Result<Option<&'a str>, (ErrorCode, String)> {
+) -> Result<bool, (ErrorCode, String)> {
     if !(-1..=1).contains(&acks) {
         let message = format!("acks is {acks}; use -1 (all in-sync replicas), 0 or 1");
         return Err((ErrorCode::INVALID_REQUIRED_ACKS, message));
@@ -222,17 +229,11 @@ fn check<'a>(
         );
         return Err((ErrorCode::UNSUPPORTED_COMPRESSION_TYPE, message));
     }
-    if !attributes.is_transactional() {
-        return Ok(None);
+    if attributes.is_transactional() && transactional_id.is_none() {
+        let message = "the batch is part of a transaction, but the request has no transactional id";
+        return Err((ErrorCode::INVALID_TXN_STATE, message.to_owned()));
     }
-    match transactional_id {
-        Some(id) => Ok(Some(id)),
-        None => {
-            let message =
-                "the batch is part of a transaction, but the request has no transactional id";
-            Err((ErrorCode::INVALID_TXN_STATE, message.to_owned()))
-        }
-    }
+    Ok(attributes.is_transactional())
 }
 
 /// Bytes that were damaged on the way can be sent again; a batch that was made wrong can't.

@@ -1,5 +1,6 @@
 //! Commands: what they are answered, and what is written.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use riverlog_mutants::{Mark, Mutant, active, sometimes};
@@ -283,7 +284,8 @@ impl TransactionShard {
             return;
         }
         // The end itself is written by the timers that follow: it is tried again when there is no room for it.
-        let missing = entry.waiting.iter().any(|place| !done.contains(place));
+        let taken: BTreeSet<&Place> = done.iter().collect();
+        let missing = entry.waiting.iter().any(|place| !taken.contains(place));
         let wait = if missing {
             super::RETRY
         } else {
