@@ -47,7 +47,7 @@ const DRILLS: &[Drill] = &[
     drill("dead-disk", 20, &[]),
     drill("slow-disk", 10, &[]),
     drill("full-disk", 10, &[]),
-    drill("bad-sector", 3, &[]),
+    drill("bad-sector", 4, &[]),
     drill("fd-limit", 10, &[]),
     drill("memory-limit", 10, &[]),
     drill("clock", 20, &[Tool::Faketime]),

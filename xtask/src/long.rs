@@ -63,7 +63,7 @@ fn half_an_hour(of: &[&str]) -> Result<Verdict> {
     let first = u64::from(place::commit_number()?) << 20;
     let seeds = format!("{first}..{}", first + (1 << 20));
     let mut args = of.to_vec();
-    args.extend(["--seeds", &seeds, "--seconds", "1800"]);
+    args.extend(["--seeds", &seeds, "--seconds", "1800", "--keep-going"]);
     simulate(&args, 2 * 3600)
 }
 
@@ -91,7 +91,10 @@ fn simulate(args: &[&str], limit_s: u64) -> Result<Verdict> {
     });
     let mut result = words.collect::<Vec<_>>().join("; ");
     if result.is_empty() || !out.ok() {
-        let why = out.stderr.lines().next().unwrap_or("no word");
+        // Of several that break the list says more than the first of them.
+        let mut said = out.stderr.lines();
+        let all = said.clone().find(|line| line.starts_with("broken: "));
+        let why = all.or_else(|| said.next()).unwrap_or("no word");
         result = format!("{} {why} {result}", out.how_it_ended());
     }
     Ok(Verdict {

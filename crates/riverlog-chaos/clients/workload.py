@@ -283,7 +283,10 @@ class Watcher(threading.Thread):
 
     def __init__(self, groups):
         super().__init__(name="watcher", daemon=True)
-        self.clients = {group: Consumer({**COMMON, "group.id": group}) for group in groups}
+        # The high watermark is the end, not the last stable offset: a commit is answered once it is decided, and its markers
+        # are written after that. Who came to where readers of committed records may go meanwhile hasn't seen it yet.
+        settings = {**COMMON, "isolation.level": "read_uncommitted"}
+        self.clients = {group: Consumer({**settings, "group.id": group}) for group in groups}
 
     def run(self):
         while not stopping.is_set():

@@ -180,6 +180,35 @@ impl Stage {
         Ok(self.tell("count", PATIENCE_S)?.parse()?)
     }
 
+    /// Waits until nothing is acknowledged any more for a while. False: it goes on.
+    pub(crate) fn falls_silent(&mut self, limit: Duration) -> Result<bool> {
+        let end = Instant::now() + limit;
+        let mut before = self.acknowledged()?;
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+            let now = self.acknowledged()?;
+            if now == before {
+                return Ok(true);
+            }
+            if Instant::now() > end {
+                return Ok(false);
+            }
+            before = now;
+        }
+    }
+
+    /// Waits until more is acknowledged than `before`. False: it isn't.
+    pub(crate) fn goes_on(&mut self, before: u64, limit: Duration) -> Result<bool> {
+        let end = Instant::now() + limit;
+        while self.acknowledged()? <= before {
+            if Instant::now() > end {
+                return Ok(false);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(true)
+    }
+
     /// Every producer is answered and every group gets something.
     pub(crate) fn progress(&mut self) -> Result<()> {
         self.tell("progress", PATIENCE_S).map(drop)

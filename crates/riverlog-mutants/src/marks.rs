@@ -90,6 +90,8 @@ marks! {
         DamageSkipped,
         /// A cleaned segment took the place of others.
         SegmentsCleaned,
+        /// A crash came between a cleaned segment and the end of those that it replaces.
+        ReplacedAfterCrash,
         /// A segment that nobody wrote to was closed so that it could be cleaned.
         IdleSegmentClosed,
         /// A deleted key has left nothing, not even its tombstone.

@@ -11,9 +11,9 @@ use riverlog_log::disk::CrashDisk;
 use riverlog_log::{Disk, OpenMode};
 use riverlog_node::harness::Harness;
 use riverlog_node::{Lane, NodeSettings, PartitionRef};
-use riverlog_wire::Offset;
 use riverlog_wire::batch::{BatchBuilder, batches};
 use riverlog_wire::compression::Compression;
+use riverlog_wire::{ErrorCode, Offset};
 
 const COMPACT: (&str, &str) = ("cleanup.policy", "compact");
 
@@ -39,13 +39,16 @@ fn set(host: &mut Harness, topic: &str, key: &str, value: &str) {
 
 /// Sends one record.
 fn put(host: &mut Harness, to: &PartitionRef, key: &str, value: Option<&str>) {
+    send(host, to, key, value).expect("appended");
+}
+
+fn send(host: &mut Harness, to: &PartitionRef, key: &str, value: Option<&str>) -> Appended {
     let mut batch = BatchBuilder::new(Compression::None);
     let now = host.now().wall_ms;
     batch.push(now, Some(key.as_bytes()), value.map(str::as_bytes), &[]);
     let batch = batch.build();
     host.get(|node, now, reply| node.append(to, command(batch, -1), now, reply))
         .expect("an answer")
-        .expect("appended");
 }
 
 /// Fills some segments with few keys.
@@ -181,6 +184,23 @@ fn a_partition_that_was_clean_is_looked_at_again_after_the_next_append() {
         let kept = keys(&mut host, "t");
         assert!(kept.len() < 30, "round {round}: {kept:?}");
     }
+}
+
+#[test]
+fn a_batch_that_a_full_disk_took_back_does_not_end_the_compaction_of_a_topic_that_nobody_writes_to()
+{
+    let disk = CrashDisk::new(1);
+    let mut host = open(&disk);
+    create(&mut host, "t", 1, &[COMPACT]);
+    let to = partition(&host, "t", 0);
+    fill(&mut host, &to, 100);
+    disk.fill_up();
+    let refused = send(&mut host, &to, "k0", Some(&"v".repeat(150)));
+    assert_eq!(refused.unwrap_err().error, ErrorCode::KAFKA_STORAGE_ERROR);
+    disk.set_capacity(None);
+    host.advance(Duration::from_secs(120));
+    let kept = keys(&mut host, "t");
+    assert!(kept.len() < 20, "{kept:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use riverlog_mutants::Stage;
 use riverlog_sim::{ClusterReport, run_cluster};
 
-use crate::{core_time, missed};
+use crate::{core_time, missed, or_panicked};
 
 /// How clusters are played.
 #[derive(Clone, Copy)]
@@ -28,7 +28,14 @@ pub(crate) fn run(seeds: Range<u64>, how: How, over: impl Fn() -> bool) -> ExitC
         if over() {
             break;
         }
-        let report = run_cluster(seed, how.show);
+        let played = or_panicked(seed, "--cluster ", || run_cluster(seed, how.show));
+        let Some(report) = played else {
+            broken += 1;
+            if how.keep_going {
+                continue;
+            }
+            return ExitCode::FAILURE;
+        };
         if how.twice && run_cluster(seed, false).trace != report.trace {
             eprintln!("seed {seed} gave two different traces: something outside the seed decides");
             return ExitCode::FAILURE;

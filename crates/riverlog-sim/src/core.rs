@@ -156,6 +156,10 @@ impl Core {
     pub(crate) fn note(&mut self, what: impl Display) {
         self.trace.note(self.clock, what);
     }
+    /// For who looks on; the fingerprint is the same without.
+    pub(crate) fn show(&self, what: impl Display) {
+        self.trace.show(self.clock, what);
+    }
     /// Something that a client did or was told about a partition, for the history.
     pub(crate) fn tell_history(
         &mut self,
@@ -174,6 +178,27 @@ impl Core {
             let mut paths = files::of_logs(&self.disk);
             paths.extend(files::of_volume(&self.disk));
             self.older = files::contents(&self.disk, paths);
+        }
+    }
+    /// The node that stands still goes on now, and with it what was put off until then.
+    pub(crate) fn thaw(&mut self) {
+        let until = std::mem::replace(&mut self.frozen_until, self.clock);
+        let sooner = until.saturating_sub(self.clock);
+        if sooner.is_zero() {
+            return;
+        }
+        if self.next_tick == Some(until) {
+            self.next_tick = Some(self.clock);
+        }
+        for ((at, number), event) in std::mem::take(&mut self.queue) {
+            let put_off = match event {
+                // Some of these are late as well.
+                Event::Arrive(..) => at >= until,
+                Event::Run(..) | Event::Done(..) | Event::Tick(_) => at == until,
+                _ => false,
+            };
+            let at = if put_off { at - sooner } else { at };
+            self.queue.insert((at, number), event);
         }
     }
     /// The client's next step, after some thought.

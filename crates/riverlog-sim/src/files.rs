@@ -5,6 +5,7 @@ use std::io;
 
 use riverlog_log::disk::CrashDisk;
 use riverlog_log::{Disk, OpenMode};
+use riverlog_wire::batch::batches;
 
 /// The files in the folders of partitions, in order of name.
 pub(crate) fn of_logs(disk: &CrashDisk) -> Vec<String> {
@@ -54,4 +55,29 @@ pub(crate) fn of_volume(disk: &CrashDisk) -> Vec<String> {
     let mut files = plain("", "");
     files.extend(plain("wal", "wal/"));
     files
+}
+
+/// Two segments of a log's folder that hold the same offsets: a crash between them must leave the old ones or the new one. What
+/// can't be read or isn't a batch ends the look at a segment.
+pub(crate) fn overlap(disk: &CrashDisk, dir: &str) -> Option<String> {
+    let names = disk.list(dir).unwrap_or_default();
+    let segments = names.into_iter().filter(|e| e.name.ends_with(".log"));
+    let paths = segments.map(|e| format!("{dir}/{}", e.name)).collect();
+    let mut before: Option<(String, i64)> = None;
+    // In order of base offset: the names have leading zeros.
+    for (path, bytes) in contents(disk, paths) {
+        let mut all = batches(&bytes).map_while(Result::ok);
+        let Some(first) = all.next() else {
+            continue;
+        };
+        let (base, end) = (first.header.base_offset.0, first.header.next_offset().0);
+        let end = all.last().map_or(end, |b| b.header.next_offset().0);
+        if let Some((other, other_end)) = before.filter(|(_, other_end)| *other_end > base) {
+            return Some(format!(
+                "{other} goes on to {other_end}, and {path} begins at {base}"
+            ));
+        }
+        before = Some((path, end));
+    }
+    None
 }

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use riverlog_wire::TopicId;
+
 use crate::model::Violation;
 use crate::swarm;
 
 /// The compacted topic; one client writes to it.
 pub(crate) const TOPIC: &str = "keyed";
+/// Its id.
+pub(crate) const ID: TopicId = TopicId(*b"a-compacted-one!");
 /// Its partitions.
 pub(crate) const PARTITIONS: i32 = 2;
 /// Keys of a partition.
@@ -44,6 +48,13 @@ pub(crate) struct Pass {
     latest: BTreeMap<u64, (i64, Entry)>,
     acknowledged: BTreeMap<i64, Entry>,
     found: BTreeMap<i64, Entry>,
+}
+
+impl Pass {
+    /// Records found so far.
+    pub(crate) fn len(&self) -> usize {
+        self.found.len()
+    }
 }
 
 impl Keyed {

@@ -39,8 +39,8 @@ struct Args {
     /// Plant this fault.
     #[arg(long)]
     mutant: Option<String>,
-    /// Go on after a seed of clusters that breaks something.
-    #[arg(long, requires = "cluster")]
+    /// Go on after a seed that breaks something; it still counts as a failure in the end.
+    #[arg(long)]
     keep_going: bool,
     /// Fail when a rare path was never taken.
     #[arg(long)]
@@ -103,6 +103,7 @@ fn main() -> ExitCode {
     };
     let (began, core_began) = (Instant::now(), core_time());
     let mut totals = Totals::default();
+    let mut broken = Vec::new();
     riverlog_mutants::take_counts();
     for seed in seeds {
         if args
@@ -111,7 +112,13 @@ fn main() -> ExitCode {
         {
             break;
         }
-        let report = run(seed, options);
+        let Some(report) = or_panicked(seed, "", || run(seed, options)) else {
+            broken.push(seed);
+            if args.keep_going {
+                continue;
+            }
+            return ExitCode::FAILURE;
+        };
         let again = Options {
             show: false,
             ..options
@@ -132,17 +139,37 @@ fn main() -> ExitCode {
                 violation.invariant, violation.what
             );
             eprintln!("again: cargo run -p riverlog-sim -- --seed {seed} --show");
-            return ExitCode::FAILURE;
+            if !args.keep_going {
+                return ExitCode::FAILURE;
+            }
+            broken.push(seed);
         }
         totals.add(&report);
     }
     let took = core_time() - core_began;
     let missed = missed(Stage::Node, args.require_marks);
     totals.print(took);
-    match missed {
+    if !broken.is_empty() {
+        eprintln!("broken: {broken:?}");
+    }
+    match missed || !broken.is_empty() {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     }
+}
+
+/// Plays a seed; `None`, and a word of it, when an assertion of the code's own ended it.
+fn or_panicked<T>(
+    seed: u64,
+    how: &str,
+    play: impl FnOnce() -> T + std::panic::UnwindSafe,
+) -> Option<T> {
+    let played = std::panic::catch_unwind(play);
+    if played.is_err() {
+        eprintln!("seed {seed}: broken: an assertion");
+        eprintln!("again: cargo run -p riverlog-sim -- {how}--seed {seed} --show");
+    }
+    played.ok()
 }
 
 /// Prints how often the rare paths of a stage were taken since the last time. Whether one never was that had to be.
@@ -194,7 +221,17 @@ fn hunt(mutants: &[Mutant], limit: u64) -> ExitCode {
         let began = core_time();
         let found = (0u64..)
             .take_while(|_| core_time() - began < Duration::from_secs(limit))
-            .find_map(|seed| noticed(seed, mutant.stage()).map(|what| (seed, what)));
+            .find_map(|seed| {
+                let what = noticed(seed, mutant.stage())?;
+                // What breaks without it says nothing of it.
+                riverlog_mutants::plant(None);
+                let own = noticed(seed, mutant.stage());
+                riverlog_mutants::plant(Some(*mutant));
+                if let Some(own) = &own {
+                    eprintln!("seed {seed} breaks without a planted fault: {own}");
+                }
+                own.is_none().then_some((seed, what))
+            });
         let seconds = (core_time() - began).as_secs_f64();
         let what = mutant.doc().trim();
         match found {

@@ -36,7 +36,8 @@ impl Trace {
             self.show(at, format_args!("{name}, for {cost:?}"));
         }
     }
-    fn show(&self, at: Duration, what: impl Display) {
+    /// Prints it, with `show`; nothing of it goes into the fingerprint.
+    pub(crate) fn show(&self, at: Duration, what: impl Display) {
         if self.show {
             println!("{:>12.6} {what}", at.as_secs_f64());
         }

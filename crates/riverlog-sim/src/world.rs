@@ -179,7 +179,7 @@ impl World {
                 partitions: keyed::PARTITIONS,
                 replication_factor: 1,
                 configs: plan.configs(),
-                id: TopicId(*b"a-compacted-one!"),
+                id: keyed::ID,
                 ..NewTopic::default()
             });
         }

@@ -58,6 +58,18 @@ fn a_clean_stop_forgot_what_a_page_cache_log_had_written_before_it_failed() {
     holds(150);
 }
 
+/// What it plays has changed since: `riverlog-node` and `riverlog-log` have tests of it.
+#[test]
+fn a_batch_that_was_taken_back_ended_the_compaction_of_its_partition() {
+    holds(4_000_018);
+}
+
+/// The simulator's own mistake.
+#[test]
+fn the_only_consumer_of_many_partitions_was_too_lazy_for_those_who_wait_for_its_commits() {
+    holds(1023);
+}
+
 #[test]
 fn a_seed_gives_one_run() {
     assert_eq!(

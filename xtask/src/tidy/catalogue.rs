@@ -1,4 +1,5 @@
-//! Tests that documents name and that aren't there: `path/to/file.rs::name` in backquotes.
+//! Tests that documents name and that aren't there: `path/to/file.rs::name`, `cargo xtask drill NAME` and the simulator's
+//! `clients/NAME.rs` in backquotes.
 
 use super::{File, Finding};
 
@@ -26,8 +27,23 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
     found
 }
 
+/// Where drills lie, one file each.
+const DRILLS: &str = "crates/riverlog-chaos/src/drills";
+/// Where the simulator lies.
+const SIMULATOR: &str = "crates/riverlog-sim/src";
+
 /// What is wrong with a name in backquotes, if it is that of a test.
 fn missing(name: &str, files: &[File]) -> Option<String> {
+    if let Some(drill) = name.strip_prefix("cargo xtask drill ") {
+        let mut drills = files.iter().filter(|f| f.path.starts_with(DRILLS));
+        let there = drills.any(|f| f.text.contains(&format!("name: \"{drill}\"")));
+        return (!there).then(|| format!("`{name}`: there is no such drill"));
+    }
+    if name.starts_with("clients/") {
+        let path = format!("{SIMULATOR}/{name}");
+        let there = files.iter().any(|f| f.path == path);
+        return (!there).then(|| format!("`{name}`: there is no {path}"));
+    }
     let (path, test) = name.split_once("::")?;
     let Some(file) = files.iter().find(|f| f.path == path) else {
         return Some(format!("`{name}`: there is no {path}"));
@@ -52,12 +68,15 @@ mod tests {
 
     #[test]
     fn a_test_that_is_not_there_is_found() {
-        let page = "| A | `a/t.rs::one` | `a/t.rs::two` |\n| B | `a/c.rs::a-check` `no.rs::x` | `cargo test` |\n";
+        let page = "| A | `a/t.rs::one` | `a/t.rs::two` |\n| B | `a/c.rs::a-check` `no.rs::x` | `cargo test` |\n\
+            | C | `cargo xtask drill kill` `cargo xtask drill flood` | `clients/maker.rs` `clients/none.rs` |\n";
         let files = [
             file("docs/reliability/catalogue.md", page),
             file("docs/other.md", "`no.rs::y`"),
             file("a/t.rs", "#[test]\nfn one() {}\n"),
             file("a/c.rs", "name: \"a-check\","),
+            file(&format!("{DRILLS}/kill.rs"), "    name: \"kill\",\n"),
+            file(&format!("{SIMULATOR}/clients/maker.rs"), ""),
         ];
         let whats: Vec<(usize, String)> = check(&files)
             .into_iter()
@@ -68,6 +87,14 @@ mod tests {
             [
                 (1, "`a/t.rs::two`: a/t.rs has no such test".to_owned()),
                 (2, "`no.rs::x`: there is no no.rs".to_owned()),
+                (
+                    3,
+                    "`cargo xtask drill flood`: there is no such drill".to_owned()
+                ),
+                (
+                    3,
+                    format!("`clients/none.rs`: there is no {SIMULATOR}/clients/none.rs")
+                ),
             ]
         );
     }

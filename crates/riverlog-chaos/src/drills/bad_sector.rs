@@ -19,7 +19,7 @@ use crate::{Failure, Result, broken, raw};
 pub(super) const DRILL: Drill = Drill {
     name: "bad-sector",
     disk_mib: Some(MIB),
-    rounds: 1,
+    rounds: 2,
     run,
 };
 
@@ -41,7 +41,8 @@ fn run(stage: &mut Stage) -> Result<()> {
     let mut codes = Vec::new();
     for round in 0..stage.rounds {
         let victim = closed_segment(stage, round as usize)?;
-        let killed = stage.random.below(2) == 1;
+        // Both in turn.
+        let killed = round % 2 == 1;
         let how = if killed {
             "after a kill"
         } else {
@@ -156,23 +157,22 @@ fn name(path: &Path) -> String {
 /// down.
 fn move_to_the_end(stage: &Stage, path: &Path, size: u64) -> Result<u64> {
     let disk = stage.disk()?;
-    let ballast = disk.mount.join("ballast");
-    {
-        let file = fs::File::create(&ballast)?;
-        let free = rustix::fs::statvfs(&disk.mount)?;
-        let free = free.f_bavail * free.f_frsize;
-        // The ballast takes what lies before, and leaves the end.
-        let most = free.saturating_sub(size + (2 << 20));
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, most)?;
-        file.sync_all()?;
-    }
+    let (ballast, end) = (disk.mount.join("ballast"), disk.mount.join("end"));
+    // Of the round before.
+    let _ = fs::remove_file(&end);
+    // The ballast takes what lies before, and leaves the end.
+    fill(&disk.mount, &ballast, size + (2 << 20))?;
     write_anew(path)?;
+    // Nothing else is to be written there, neither now nor by the server once the sectors are gone.
+    fill(&disk.mount, &end, 64 << 10)?;
     fs::remove_file(&ballast)?;
     disk.unmount()?;
     disk.mount()?;
-    let begin = extents(path)?.first().map_or(0, |(from, _)| *from);
+    let begin = extents(path)?.iter().map(|(from, _)| *from).min();
+    let begin = begin.unwrap_or(0);
     for _ in 0..5 {
-        let behind = behind(&disk.mount, path, begin)?;
+        let mut behind = behind(&disk.mount, path, begin)?;
+        behind.retain(|file| *file != end);
         if behind.is_empty() {
             disk.unmount()?;
             disk.mount()?;
@@ -184,6 +184,17 @@ fn move_to_the_end(stage: &Stage, path: &Path, size: u64) -> Result<u64> {
         }
     }
     broken(format!("other files lie behind {}", path.display()))
+}
+
+/// A file that takes all room of the disk but `left` bytes.
+fn fill(mount: &Path, path: &Path, left: u64) -> Result<()> {
+    let file = fs::File::create(path)?;
+    let free = rustix::fs::statvfs(mount)?;
+    let free = free.f_bavail * free.f_frsize;
+    let most = free.saturating_sub(left).max(BLOCK);
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, most)?;
+    file.sync_all()?;
+    Ok(())
 }
 
 /// The same file at another place of the disk.

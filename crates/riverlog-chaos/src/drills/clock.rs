@@ -39,8 +39,14 @@ fn run(stage: &mut Stage) -> Result<()> {
     stage.begin(&Load::default())?;
     let mut jumps = Vec::new();
     for round in 0..stage.rounds {
-        let most = 24 * 3600;
-        let seconds = stage.random.below(2 * most + 1) as i64 - most as i64;
+        // By two hours at least: the hours in the server's log show that it jumped.
+        let (least, most) = (2 * 3600, 24 * 3600);
+        let far = (least + stage.random.below(most - least + 1)) as i64;
+        let seconds = if stage.random.below(2) == 0 {
+            far
+        } else {
+            -far
+        };
         stage.fault(&format!("clock {seconds:+} s"));
         fs::write(&file, format!("{seconds:+}s"))?;
         jumps.push(format!("{seconds:+}"));

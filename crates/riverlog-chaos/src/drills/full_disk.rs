@@ -18,6 +18,8 @@ pub(super) const DRILL: Drill = Drill {
 
 /// Bytes that are left for the clients to fill.
 const LEFT: u64 = 6 << 20;
+/// How long it may take to fill them.
+const REFUSES: Duration = Duration::from_secs(45);
 
 fn run(stage: &mut Stage) -> Result<()> {
     let load = Load {
@@ -34,7 +36,9 @@ fn run(stage: &mut Stage) -> Result<()> {
         let free = free.f_bavail * free.f_frsize;
         let most = free.saturating_sub(LEFT);
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, most)?;
-        wait_refused(stage)?;
+        if !stage.falls_silent(REFUSES)? {
+            return broken("a full disk goes on taking records");
+        }
         // All that was acknowledged can be read, and groups go on.
         stage.read_whole(20)?;
         if round % 2 == 1 {
@@ -54,18 +58,4 @@ fn run(stage: &mut Stage) -> Result<()> {
     let rounds = stage.rounds;
     stage.notes.push(format!("{rounds} full disks"));
     Ok(())
-}
-
-/// Waits until nothing is acknowledged any more.
-fn wait_refused(stage: &mut Stage) -> Result<()> {
-    let mut before = stage.acknowledged()?;
-    for _ in 0..60 {
-        std::thread::sleep(Duration::from_millis(700));
-        let now = stage.acknowledged()?;
-        if now == before {
-            return Ok(());
-        }
-        before = now;
-    }
-    broken("a full disk goes on taking records")
 }

@@ -195,6 +195,7 @@ pub(super) fn finish_swaps(
         remove_beside(volume, &new)?;
         let replaced = |old: &&Offset| **old > base && **old < next;
         for old in bases.iter().filter(replaced) {
+            sometimes(Mark::ReplacedAfterCrash);
             if active(Mutant::ReplacedSegmentsStay) {
                 continue;
             }

@@ -1,5 +1,5 @@
 //! A member of a classic group: joins, syncs, as its leader deals out partitions, commits, leaves, dies without a word and
-//! comes back.
+//! comes back; once all faults are healed one of them doesn't.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(crate) struct Classic {
     /// The first member is a static one (KIP-345).
     instance: Option<String>,
     pub(crate) waits: bool,
-    pub(crate) progress: u64,
+    progress: u64,
     member: String,
     /// The generation that it has joined.
     generation: Option<i32>,
@@ -43,6 +43,8 @@ pub(crate) struct Classic {
     held: Option<Vec<i32>>,
     /// It knows where the group is in what it holds.
     knows: bool,
+    /// Never comes back, and says nothing.
+    gone: bool,
     asked: Option<Asked>,
 }
 
@@ -58,11 +60,31 @@ impl Classic {
             members: Vec::new(),
             held: None,
             knows: false,
+            gone: false,
             asked: None,
         }
     }
 
+    /// From now on there are no faults; but one member is gone for good. Nobody tells the coordinator, and the others must get what
+    /// it held.
+    pub(crate) fn heal(&mut self, core: &mut Core) {
+        self.progress = 0;
+        self.gone = self.number == 1;
+        if self.gone {
+            core.note(format_args!("classic {} is gone for good", self.number));
+            core.classic.given_up(self.number);
+        }
+    }
+
+    pub(crate) fn has_progressed(&self) -> bool {
+        self.gone || self.progress >= 3
+    }
+
     pub(crate) fn step(&mut self, core: &mut Core, me: usize) {
+        if self.gone {
+            core.back_off = true;
+            return;
+        }
         let Some(generation) = self.generation else {
             return self.join(core, me);
         };
@@ -238,6 +260,10 @@ impl Classic {
                 core.model.checked += 1;
                 core.classic.given(self.number, generation, given.clone())?;
                 self.held = Some(given);
+                if self.gone {
+                    // The answer was on its way.
+                    core.classic.given_up(self.number);
+                }
             }
             (Asked::Positions, Outcome::Committed(Ok(found))) => {
                 for (partition, committed) in found {

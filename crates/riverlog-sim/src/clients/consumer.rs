@@ -172,7 +172,9 @@ impl Consumer {
                 let from = self.held.get(place).copied().unwrap_or_default();
                 let most = if core.healing { 100_000 } else { 5_000 };
                 let bytes = 1 + core.random.below(most) as usize;
-                let wait = Duration::from_millis(core.random.below(500));
+                // One of many partitions is looked at for a moment then: producers of bounded topics wait until all have committed.
+                let longest = if core.healing { 50 } else { 500 };
+                let wait = Duration::from_millis(core.random.below(longest));
                 let command = fetch_one(topic, place.1, from, bytes, wait);
                 let place = *place;
                 core.ask_fetch(me, place, command);
@@ -289,10 +291,8 @@ impl Consumer {
         self.waits = false;
         match (std::mem::replace(&mut self.asked, Asked::Nothing), outcome) {
             (Asked::Heartbeat, Outcome::Group(GroupAnswer::ConsumerHeartbeat(answer))) => {
-                if core.trace.shows()
-                    && (answer.error != ErrorCode::NONE || answer.assignment.is_some())
-                {
-                    core.note(format_args!("{}: {answer:?}", self.name));
+                if answer.error != ErrorCode::NONE || answer.assignment.is_some() {
+                    core.show(format_args!("{}: {answer:?}", self.name));
                 }
                 match answer.error {
                     ErrorCode::NONE => {

@@ -118,7 +118,7 @@ impl Client {
             Client::Tuner(client) => client.step(core, me)?,
             Client::Managed(client) => client.step(core, me),
             Client::Keeper(client) => client.step(core, me),
-            Client::Scanner(client) => client.step(core, me),
+            Client::Scanner(client) => client.step(core, me)?,
             Client::Classic(client) => client.step(core, me),
             Client::Subscriber(client) => client.step(core, me),
         }
@@ -171,7 +171,7 @@ impl Client {
         }
     }
     /// From now on there are no faults; progress is counted anew.
-    pub(crate) fn heal(&mut self) {
+    pub(crate) fn heal(&mut self, core: &mut Core) {
         match self {
             Client::Producer(client) => client.progress = 0,
             Client::Consumer(client) => client.progress = 0,
@@ -182,7 +182,7 @@ impl Client {
             Client::Managed(client) => client.heal(),
             Client::Keeper(client) => client.progress = 0,
             Client::Scanner(client) => client.progress = 0,
-            Client::Classic(client) => client.progress = 0,
+            Client::Classic(client) => client.heal(core),
             Client::Subscriber(client) => client.heal(),
             Client::Trimmer(_) => {}
         }
@@ -206,7 +206,7 @@ impl Client {
             Client::Managed(client) => client.is_done(),
             Client::Keeper(client) => client.is_done(),
             Client::Scanner(client) => client.progress >= 3,
-            Client::Classic(client) => client.progress >= 3,
+            Client::Classic(client) => client.has_progressed(),
             Client::Subscriber(client) => client.has_progressed(),
             Client::Trimmer(_) => true,
         }

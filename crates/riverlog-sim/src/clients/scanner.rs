@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use riverlog_core::metadata::TopicRef;
+use riverlog_log::LogKey;
 use riverlog_mutants::{Mark, sometimes};
 use riverlog_node::FetchedPartition;
 use riverlog_wire::batch::batches;
-use riverlog_wire::{ErrorCode, Offset};
+use riverlog_wire::{ErrorCode, Offset, PartitionIndex};
 
-use crate::keyed::{Entry, Keyed, PARTITIONS, Pass, TOPIC};
+use crate::files;
+use crate::keyed::{Entry, ID, Keyed, PARTITIONS, Pass, TOPIC};
 use crate::model::Violation;
 use crate::world::{Core, Outcome, fetch_one};
 
@@ -21,10 +23,12 @@ pub(crate) struct Scanner {
     at: Option<Offset>,
     began: Duration,
     pass: Pass,
+    /// The life of the node in which it last looked at the files.
+    looked_in: u64,
 }
 
 impl Scanner {
-    pub(crate) fn step(&mut self, core: &mut Core, me: usize) {
+    pub(crate) fn step(&mut self, core: &mut Core, me: usize) -> Result<(), Violation> {
         let from = match self.at {
             Some(at) => at,
             None => {
@@ -34,8 +38,9 @@ impl Scanner {
                     Ok::<_, ErrorCode>(node.describe_partition(&reference).log_start_offset)
                 });
                 let Some(Ok(start)) = found else {
-                    return;
+                    return Ok(());
                 };
+                self.look_at_files(core)?;
                 self.began = core.clock;
                 self.pass = core.keyed.begin(self.partition);
                 self.at = Some(start);
@@ -52,6 +57,26 @@ impl Scanner {
         core.ask(me, Outcome::Fetch, move |node, now, reply| {
             node.fetch(command, now, reply);
         });
+        Ok(())
+    }
+
+    /// Once in each life of the node, with the log open: recovery has done what a crash left of replacing segments.
+    fn look_at_files(&mut self, core: &mut Core) -> Result<(), Violation> {
+        // A fault that is to meet the node once is not for this.
+        if core.faulty || self.looked_in == core.life {
+            return Ok(());
+        }
+        self.looked_in = core.life;
+        core.model.checked += 1;
+        let log = |partition| LogKey {
+            topic: ID,
+            partition: PartitionIndex(partition),
+        };
+        let mut folders = (0..PARTITIONS).map(|partition| log(partition).folder());
+        match folders.find_map(|dir| files::overlap(&core.disk, &dir)) {
+            Some(what) => Err(Violation::new("no offset is in two segments", what)),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn outcome(&mut self, core: &mut Core, outcome: Outcome) -> Result<(), Violation> {
@@ -101,7 +126,12 @@ impl Scanner {
         };
         let took = core.clock.saturating_sub(self.began);
         let quick = took < Duration::from_millis(plan.tombstones_ms) && core.swarm.clock == 0;
-        core.note(format_args!("scanned {}: {:?}", self.partition, self.pass));
+        core.note(format_args!(
+            "scanned {} to {next}, {} records",
+            self.partition,
+            self.pass.len()
+        ));
+        core.show(format_args!("{:?}", self.pass));
         if core
             .keyed
             .ended(&self.pass, self.partition, start.0, plan, quick)?

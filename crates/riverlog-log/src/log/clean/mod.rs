@@ -267,7 +267,8 @@ impl Log {
     ) -> Result<Range<usize>, DiskError> {
         // Nobody else may have looked since the write-ahead log went past it.
         self.end_cut();
-        let cut = self.cut.is_some();
+        // The next sync brings a cut to its end too, and of a log that nobody writes to only the cleaner asks for one.
+        let cut = look == Look::Now && self.cut.is_some();
         let (bound, checked) = match look {
             Look::AfterSync => (self.written, None),
             Look::Now => (self.settled(), self.checked()),
@@ -307,7 +308,7 @@ impl Log {
         // After a failed write the file is longer than what counts, until the next write to it.
         let quiet = log.queue.is_empty() && log.in_flight.is_empty() && !log.needs_cut;
         let whole = facts.next > self.cleaned(rules) && facts.next <= rules.until.min(bound);
-        let next = before.end + 1 == log.segments.len() && self.cut.is_none();
+        let next = before.end + 1 == log.segments.len();
         let stored = !facts.is_empty() && !rules.is_too_new(facts.max_timestamp);
         overdue && quiet && whole && next && stored
     }
@@ -335,7 +336,8 @@ impl Log {
         let segments = self.cleanable_segments(&rules, Look::Now)?;
         let busy = self.loaded.get().is_some_and(|l| l.upkeep_out.is_some());
         // Only what is synced: the entries of the write-ahead log are needed for the rest.
-        if !busy && self.closes_last(&rules, self.settled(), &segments) {
+        let quiet = !busy && self.cut.is_none();
+        if quiet && self.closes_last(&rules, self.settled(), &segments) {
             self.close_last();
             return Ok(None);
         }

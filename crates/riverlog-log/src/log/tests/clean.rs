@@ -690,6 +690,37 @@ fn a_full_disk_ends_a_pass_and_a_later_one_does_it() {
 }
 
 #[test]
+fn a_batch_that_was_taken_back_kept_a_log_that_nobody_wrote_to_from_being_cleaned() {
+    let disk = CrashDisk::new(1);
+    let (volume, mut log) = open(Arc::new(disk.clone()), small());
+    for i in 0..40 {
+        let key = format!("k{}", i % 3);
+        put(
+            &volume,
+            &mut log,
+            keyed(Compression::None, i, &[(&key, Some("0123456789"))]),
+        );
+    }
+    roll(&volume, &mut log);
+    let full = std::io::ErrorKind::StorageFull;
+    disk.fail(FaultOn::Write, Times::Once, full, |path| {
+        path.ends_with(".log")
+    });
+    let no_room = keyed(Compression::None, 40, &[("k0", Some("no room"))]);
+    append(&mut log, no_room).unwrap();
+    flush(&volume, &mut log);
+    write(&mut log).unwrap_err();
+    flush(&volume, &mut log);
+    // Recovery might do that again, so that no pass may begin; but one is due, and asks for what brings it to its end.
+    assert!(log.cleanable(&rules()).unwrap().dirty_bytes > 0);
+    assert!(log.clean(rules()).unwrap().is_none());
+    sync(&mut log).unwrap();
+    flush(&volume, &mut log);
+    clean(&mut log, rules()).unwrap().unwrap();
+    assert_eq!(records(&mut log).len(), 4);
+}
+
+#[test]
 fn what_lies_before_the_start_goes_with_the_pass() {
     let (volume, mut log) = open(Arc::new(CrashDisk::new(1)), small());
     for i in 0..40 {
