@@ -6,6 +6,7 @@
 //! appended, and can't fail; `soft(&mut self, …)` is for sessions, pending joins and timers.
 //! Recovery is `apply` over the log.
 
+pub mod balance;
 pub mod config;
 pub mod coordinator;
 pub mod groups;

@@ -142,6 +142,21 @@ impl Leader {
         1 + self.followers.values().filter(|f| f.in_sync).count()
     }
 
+    /// Whether there are other replicas, as far as the controller has said.
+    pub fn has_followers(&self) -> bool {
+        !self.followers.is_empty()
+    }
+
+    /// Of the in-sync followers that `can` serve a reader and have written everything before `from`, the one that has most; `None`: there
+    /// is none.
+    pub fn furthest(&self, from: Offset, can: impl Fn(BrokerId) -> bool) -> Option<BrokerId> {
+        let candidates = self.followers.iter().filter_map(|(id, f)| {
+            let position = f.position.filter(|p| f.in_sync && p.written >= from)?;
+            can(*id).then_some((position.written, f.caught_up, std::cmp::Reverse(*id)))
+        });
+        candidates.max().map(|(_, _, id)| id.0)
+    }
+
     /// In-sync followers in order of id; this replica itself is always in sync.
     pub fn isr(&self) -> impl Iterator<Item = BrokerId> + '_ {
         self.followers

@@ -213,6 +213,10 @@ mutants! {
         StaleIsrAccepted = "stale-isr-accepted",
         /// The controller takes nodes into an in-sync set that have registered anew since.
         StrangeLifeInSync = "strange-life-in-sync",
+        /// A reassignment ends when the first of the new replicas is in sync.
+        MovedTooSoon = "moved-too-soon",
+        /// A replica that goes leaves the leader epoch as it is.
+        ReplicaLeavesEpoch = "replica-leaves-epoch",
         /// A leader compares where logs end, and not in which epoch.
         CutByOffset = "cut-by-offset",
         /// A new leader goes on in the epoch of the one before.

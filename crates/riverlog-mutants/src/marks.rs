@@ -176,6 +176,16 @@ marks! {
         DiskEmptied,
         /// The others went on without a node.
         WentOnWithout,
+        /// All new replicas of a partition were in sync, and the old ones left.
+        Reassigned,
+        /// A reassignment was taken back.
+        ReassignmentCancelled,
+        /// A copy that had been here was to be here again before its files were gone.
+        CopyCameBack,
+        /// Something moved by itself to make the cluster more even.
+        Rebalanced,
+        /// What catches up waited until what had passed was paid for.
+        CatchUpWaited,
     }
 }
 

@@ -81,8 +81,8 @@ pub(super) const BROKER: &[Key] = keys! {
         "Whether topics can be deleted.";
     "fetch.max.bytes", Int(1024, I), "57671680", fixed, idle,
         "The largest answer to a fetch; the first batch comes whole even when larger.";
-    "follower.replication.throttled.rate", Long(0, L), none, live, idle,
-        "Bytes a second for catching up, on followers, of throttled replicas.";
+    "follower.replication.throttled.rate", Long(0, L), none, live, used,
+        "Bytes a second that a node takes for copies that catch up; no bound unless set. Holds for all of them, unlike in Kafka.";
     "group.consumer.assignment.interval.ms", Int(0, I), "1000", live, idle,
         "Default of the group key consumer.assignment.interval.ms.";
     "group.consumer.assignors", List(&[]), "uniform,range", fixed, idle,
@@ -143,8 +143,8 @@ pub(super) const BROKER: &[Key] = keys! {
         "Default of the group key streams.session.timeout.ms.";
     "inter.broker.listener.name", String, none, fixed, idle,
         "The listener that nodes use among each other.";
-    "leader.replication.throttled.rate", Long(0, L), none, live, idle,
-        "Bytes a second for catching up, on leaders, of throttled replicas.";
+    "leader.replication.throttled.rate", Long(0, L), none, live, used,
+        "Bytes a second that a node gives to copies that catch up; no bound unless set. Holds for all of them, unlike in Kafka.";
     "listener.security.protocol.map", String, "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", node, used,
         "The protocol of each listener by name. Listeners that are used must be PLAINTEXT.";
     "listeners", List(&[]), "PLAINTEXT://127.0.0.1:9092" kafka "PLAINTEXT://:9092", node, used,
@@ -287,8 +287,8 @@ pub(super) const BROKER: &[Key] = keys! {
         "How long a leader keeps a follower's request when there is nothing new; less than replica.lag.time.max.ms.";
     "replica.lag.time.max.ms", Long(1, L), "10000" kafka "30000", fixed, used,
         "How long a follower may lack records before it leaves the in-sync replicas.";
-    "replica.selector.class", String, none, fixed, idle,
-        "Kafka's plug-in that picks a replica to read from.";
+    "replica.selector.class", String, none, fixed, used,
+        "Kafka's RackAwareReplicaSelector lets consumers that say their rack read from a copy in it; unless set, they read from the leader.";
     "request.timeout.ms", Int(0, I), "30000", fixed, idle,
         "How long nodes wait for each other's answers.";
     "riverlog.append.memory.bytes", Long(1_048_576, L), "134217728", fixed, used,
@@ -321,6 +321,8 @@ pub(super) const BROKER: &[Key] = keys! {
         "Files of the data folder that may be open at once.";
     "riverlog.parked.max", Int(1, I), "100000", fixed, used,
         "Fetches and other requests that may wait for data or copies at once.";
+    "riverlog.rebalance", Bool, "false", live, used,
+        "Whether copies and leaderships are spread evenly by themselves, so that a new node takes its share; not while a node is down.";
     "riverlog.receive.memory.bytes", Long(1_048_576, L), "268435456", fixed, used,
         "Memory for requests that have not come in whole; beyond it connections wait.";
     "riverlog.retention.records", Long(-1, L), "-1", live, used,

@@ -78,6 +78,13 @@ pub(crate) fn items(value: &str) -> impl Iterator<Item = &str> {
     value.split(',').map(str::trim).filter(move |_| some)
 }
 
+/// Kafka's own selectors of replicas; nothing is the one that always takes the leader.
+const SELECTORS: &[&str] = &[
+    "",
+    "org.apache.kafka.common.replica.LeaderSelector",
+    "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+];
+
 /// Rules that a type alone can't say: what is wrong, and what to give.
 fn special(name: &str, value: &str) -> Option<(&'static str, &'static str)> {
     match name {
@@ -99,6 +106,10 @@ fn special(name: &str, value: &str) -> Option<(&'static str, &'static str)> {
         "remote.storage.enable" if value.eq_ignore_ascii_case("true") => {
             Some(("there is no tiered storage yet", "false"))
         }
+        "replica.selector.class" if !SELECTORS.contains(&value) => Some((
+            "a plug-in that isn't here",
+            "org.apache.kafka.common.replica.RackAwareReplicaSelector, or org.apache.kafka.common.replica.LeaderSelector",
+        )),
         "share.auto.offset.reset" if OffsetReset::parse(value).is_none() => Some((
             "no place to begin at",
             "latest, earliest, or by_duration: and an ISO 8601 duration such as PT1H",

@@ -61,6 +61,36 @@ pub struct PartitionImage {
     /// Replicas outside the ISR that have everything that was acknowledged: they left it when fewer than min ISR stayed, and
     /// the high watermark has rested since (KIP-966). In order of id.
     pub elr: Vec<BrokerId>,
+    /// While it is reassigned (KIP-455): of the replicas, those that it didn't have before. In order of id.
+    pub adding: Vec<BrokerId>,
+    /// While it is reassigned: of the replicas, those that it won't have in the end. In order of id.
+    pub removing: Vec<BrokerId>,
+}
+
+impl PartitionImage {
+    /// Whether it is being reassigned.
+    pub fn is_moving(&self) -> bool {
+        !self.adding.is_empty() || !self.removing.is_empty()
+    }
+
+    /// The replicas that it is to have in the end, the preferred leader first; those that it has unless it is reassigned.
+    pub fn target(&self) -> Vec<BrokerId> {
+        let stays = |b: &&BrokerId| !self.removing.contains(b);
+        self.replicas.iter().filter(stays).copied().collect()
+    }
+
+    /// The replicas that it had before it was reassigned.
+    pub fn original(&self) -> Vec<BrokerId> {
+        let was = |b: &&BrokerId| !self.adding.contains(b);
+        self.replicas.iter().filter(was).copied().collect()
+    }
+
+    /// The replicas that min ISR is counted from: as many as it had or is to have, whichever are fewer. Those that are added
+    /// for a while make it no harder to write.
+    pub fn factor(&self) -> usize {
+        let moving = self.adding.len().max(self.removing.len());
+        self.replicas.len().saturating_sub(moving)
+    }
 }
 
 /// One node.
@@ -251,6 +281,24 @@ pub enum AdminCommand {
         /// Anyone who is up, also without all that was acknowledged. Otherwise the first assigned replica.
         unclean: bool,
     },
+    /// AlterPartitionReassignments; each partition has its own result.
+    Reassign {
+        /// Which, and where to.
+        partitions: Vec<Reassignment>,
+        /// They may come to have more replicas, or fewer.
+        factor_may_change: bool,
+    },
+}
+
+/// Where a partition is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reassignment {
+    /// Topic name.
+    pub topic: String,
+    /// Partition.
+    pub index: i32,
+    /// Its replicas in the end, the preferred leader first; `None`: those that it had before a reassignment that is under way.
+    pub replicas: Option<Vec<BrokerId>>,
 }
 
 /// The in-sync set that a leader asks for, and what it knew when it decided.

@@ -23,8 +23,17 @@ mod kind {
     pub(super) const PRODUCER_IDS: u32 = 9;
 }
 
-/// The newest version of every kind so far.
-const VERSION: u32 = 0;
+/// The newest version of a kind.
+fn newest(kind: u32) -> u32 {
+    match kind {
+        kind::PARTITION => MOVING,
+        _ => 0,
+    }
+}
+
+/// The version of a partition that is being reassigned. An older release would neither finish it nor keep it, so it must not read
+/// the record; all others are written as ever.
+const MOVING: u32 = 1;
 
 mod tag {
     pub(super) const INCARNATION: u32 = 0;
@@ -53,7 +62,7 @@ impl MetadataRecord {
         let mut w = Writer::new(&mut out);
         w.unsigned_varint(FRAME);
         w.unsigned_varint(self.kind());
-        w.unsigned_varint(VERSION);
+        w.unsigned_varint(self.version());
         self.write_body(&mut w);
         self.write_tags(&mut w);
         let written = w.finish();
@@ -75,6 +84,13 @@ impl MetadataRecord {
             MetadataRecord::Config { .. } => kind::CONFIG,
             MetadataRecord::Feature { .. } => kind::FEATURE,
             MetadataRecord::ProducerIds { .. } => kind::PRODUCER_IDS,
+        }
+    }
+
+    fn version(&self) -> u32 {
+        match self {
+            MetadataRecord::Partition { partition, .. } if partition.is_moving() => MOVING,
+            _ => 0,
         }
     }
 
@@ -138,6 +154,10 @@ impl MetadataRecord {
                 w.i32(partition.leader.map_or(NO_BROKER, |b| b.0));
                 w.i32(partition.leader_epoch.0);
                 w.i32(partition.partition_epoch);
+                if partition.is_moving() {
+                    write_brokers(w, &partition.adding);
+                    write_brokers(w, &partition.removing);
+                }
             }
             MetadataRecord::Config {
                 resource,
@@ -191,12 +211,13 @@ impl MetadataRecord {
                 "it is of kind {kind}, which this release doesn't know"
             )));
         }
-        if version > VERSION {
+        let newest = newest(kind);
+        if version > newest {
             return Err(unreadable(format!(
-                "it is of kind {kind} in version {version}, this release reads versions up to {VERSION}"
+                "it is of kind {kind} in version {version}, this release reads versions up to {newest}"
             )));
         }
-        let mut record = read_body(kind, &mut r)?;
+        let mut record = read_body(kind, version, &mut r)?;
         read_tags(&mut record, &mut r)?;
         if r.remaining() > 0 {
             return Err(unreadable(format!(
@@ -241,7 +262,7 @@ fn read_u128(r: &mut Reader<'_>) -> Result<u128, DecodeError> {
     Ok(u128::from_be_bytes(r.uuid()?.0))
 }
 
-fn read_body(kind: u32, r: &mut Reader<'_>) -> Result<MetadataRecord, MetadataError> {
+fn read_body(kind: u32, version: u32, r: &mut Reader<'_>) -> Result<MetadataRecord, MetadataError> {
     Ok(match kind {
         kind::CLUSTER => MetadataRecord::Cluster {
             cluster_id: r.compact_string()?.to_owned(),
@@ -289,6 +310,8 @@ fn read_body(kind: u32, r: &mut Reader<'_>) -> Result<MetadataRecord, MetadataEr
                 leader: read_broker_or_none(r)?,
                 leader_epoch: LeaderEpoch(not_negative(r.i32()?, "leader epoch")?),
                 partition_epoch: not_negative(r.i32()?, "partition epoch")?,
+                adding: read_brokers_from(MOVING, version, r)?,
+                removing: read_brokers_from(MOVING, version, r)?,
                 elr: Vec::new(),
             },
         },
@@ -332,6 +355,18 @@ fn read_brokers(r: &mut Reader<'_>) -> Result<Vec<BrokerId>, MetadataError> {
     ids.into_iter()
         .map(|id| Ok(BrokerId(not_negative(id, "broker id")?)))
         .collect()
+}
+
+/// What is there from a version on.
+fn read_brokers_from(
+    from: u32,
+    version: u32,
+    r: &mut Reader<'_>,
+) -> Result<Vec<BrokerId>, MetadataError> {
+    match version >= from {
+        true => read_brokers(r),
+        false => Ok(Vec::new()),
+    }
 }
 
 fn read_broker(r: &mut Reader<'_>) -> Result<BrokerId, MetadataError> {

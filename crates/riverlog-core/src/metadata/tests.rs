@@ -3,6 +3,7 @@
 mod cluster;
 mod configs;
 mod random;
+mod reassign;
 mod record;
 mod replicas;
 mod topics;
@@ -150,7 +151,14 @@ fn show_partition(p: &PartitionImage) -> String {
         true => String::new(),
         false => format!(" elr {}", ids(&p.elr)),
     };
-    format!("({}{isr}{elr} led by {leader}{epochs})", ids(&p.replicas))
+    let moving = match p.is_moving() {
+        true => format!(" adding {} removing {}", ids(&p.adding), ids(&p.removing)),
+        false => String::new(),
+    };
+    format!(
+        "({}{moving}{isr}{elr} led by {leader}{epochs})",
+        ids(&p.replicas)
+    )
 }
 
 fn show_record(record: &MetadataRecord) -> String {

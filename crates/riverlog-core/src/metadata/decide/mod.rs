@@ -11,6 +11,7 @@ mod configs;
 mod names;
 mod partitions;
 mod placement;
+mod reassign;
 mod replicas;
 mod topics;
 
@@ -80,6 +81,10 @@ pub fn decide(
             partitions,
             unclean,
         } => replicas::elect_leaders(image, settings, partitions, *unclean),
+        AdminCommand::Reassign {
+            partitions,
+            factor_may_change,
+        } => reassign::reassign(image, settings, partitions, *factor_may_change),
     }
 }
 

@@ -75,7 +75,7 @@ fn grow(
     }
     let more = total - now;
     budget.take(more)?;
-    let replicas = topic.partitions.first().map(|p| p.replicas.len());
+    let replicas = topic.partitions.first().map(|p| p.target().len());
     match assignments {
         Some(assignments) if assignments.len() != more => refuse(
             ErrorCode::INVALID_REPLICA_ASSIGNMENT,

@@ -158,16 +158,13 @@ fn new_partition(
         leader_epoch: LeaderEpoch(0),
         partition_epoch: 0,
         elr: Vec::new(),
+        adding: Vec::new(),
+        removing: Vec::new(),
     }
 }
 
-/// A partition with the replicas that the client chose. `replicas_of_others`: how many each other partition has, once that is
-/// known.
-pub(super) fn assigned(
-    image: &MetadataImage,
-    replicas: &[BrokerId],
-    replicas_of_others: Option<usize>,
-) -> Result<PartitionImage, Refusal> {
+/// Whether a partition can have these replicas: registered nodes, each once, at least one.
+pub(super) fn check_replicas(image: &MetadataImage, replicas: &[BrokerId]) -> Result<(), Refusal> {
     let bad = |message: String| refuse(ErrorCode::INVALID_REPLICA_ASSIGNMENT, message);
     if replicas.is_empty() {
         return bad(
@@ -188,6 +185,18 @@ pub(super) fn assigned(
             ));
         }
     }
+    Ok(())
+}
+
+/// A partition with the replicas that the client chose. `replicas_of_others`: how many each other partition has, once that is
+/// known.
+pub(super) fn assigned(
+    image: &MetadataImage,
+    replicas: &[BrokerId],
+    replicas_of_others: Option<usize>,
+) -> Result<PartitionImage, Refusal> {
+    check_replicas(image, replicas)?;
+    let bad = |message: String| refuse(ErrorCode::INVALID_REPLICA_ASSIGNMENT, message);
     if let Some(others) = replicas_of_others.filter(|n| *n != replicas.len()) {
         return bad(format!(
             "the assignment gives a partition {} replicas, but others have {others}; give each the same number",

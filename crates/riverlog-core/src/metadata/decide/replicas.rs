@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, TopicId};
 
+use super::reassign::{conclude, finished};
 use super::{Outcome, Refusal, answer, refuse, repeated};
 use crate::config::TopicConfig;
 use crate::metadata::{
@@ -34,12 +35,16 @@ pub(super) fn is_up(image: &MetadataImage, broker: BrokerId) -> bool {
 }
 
 /// In-sync replicas that acks=all needs on a partition: no more than it has replicas.
-fn min_isr(topic: &TopicImage, node_configs: &BTreeMap<String, String>, replicas: usize) -> usize {
+pub(super) fn min_isr(
+    topic: &TopicImage,
+    node_configs: &BTreeMap<String, String>,
+    replicas: usize,
+) -> usize {
     TopicConfig::new(&topic.configs, node_configs).min_isr(replicas)
 }
 
 /// What all nodes are configured with: those of this one, which are those of all, under what was set for all.
-fn configs_of_all(
+pub(super) fn configs_of_all(
     image: &MetadataImage,
     settings: &ControllerSettings,
 ) -> BTreeMap<String, String> {
@@ -59,7 +64,7 @@ pub(super) fn for_each_partition(
     for topic in image.topics.values() {
         let mut least = None;
         for (index, partition) in (0..).zip(&topic.partitions) {
-            let replicas = partition.replicas.len();
+            let replicas = partition.factor();
             // All partitions of a topic have as many replicas, mostly; reading the configs takes a while.
             let min_isr = match least {
                 Some((of, least)) if of == replicas => least,
@@ -89,11 +94,16 @@ pub(super) fn led_by(partition: &PartitionImage, leader: Option<BrokerId>) -> Pa
 }
 
 /// The partition with another ISR, and whom that makes eligible.
-fn with_isr(partition: &PartitionImage, isr: Vec<BrokerId>, min_isr: usize) -> PartitionImage {
+pub(super) fn with_isr(
+    partition: &PartitionImage,
+    isr: Vec<BrokerId>,
+    min_isr: usize,
+) -> PartitionImage {
     let mut elr = Vec::new();
     if isr.len() < min_isr || active(Mutant::EligibleForEver) {
         let before = partition.isr.iter().chain(&partition.elr);
-        elr.extend(before.filter(|b| !isr.contains(b)).copied());
+        let left = before.filter(|b| !isr.contains(b) && partition.replicas.contains(b));
+        elr.extend(left.copied());
         elr.sort_unstable();
         elr.dedup();
     }
@@ -105,7 +115,7 @@ fn with_isr(partition: &PartitionImage, isr: Vec<BrokerId>, min_isr: usize) -> P
 }
 
 /// Elects a leader other than `not`: from the ISR, then from the eligible ones, who is then the only one in sync.
-fn elect(
+pub(super) fn elect(
     image: &MetadataImage,
     partition: &PartitionImage,
     min_isr: usize,
@@ -113,6 +123,7 @@ fn elect(
 ) -> Option<PartitionImage> {
     let can =
         |b: &&BrokerId| Some(**b) != not && (is_up(image, **b) || active(Mutant::FencedElected));
+    // While the partition is reassigned, those that stay come first.
     let of = |set: &[BrokerId]| {
         let mut candidates = partition.replicas.iter().filter(|b| set.contains(b));
         candidates.find(can).copied()
@@ -204,11 +215,13 @@ pub(super) fn alter(
         }
         let (topic, partition) = find(image, change.topic, change.index)?;
         check_change(image, partition, broker, change)?;
-        let least = min_isr(topic, &configs, partition.replicas.len());
+        let least = |replicas| min_isr(topic, &configs, replicas);
         let isr = change.isr.iter().map(|(b, _)| *b).collect();
-        let mut changed = with_isr(partition, isr, least);
-        let grows = i32::from(!active(Mutant::PartitionEpochKept));
-        changed.partition_epoch = partition.partition_epoch.saturating_add(grows);
+        let changed = with_isr(partition, isr, least(partition.factor()));
+        let mut changed = conclude(image, partition, changed, least);
+        if active(Mutant::PartitionEpochKept) {
+            changed.partition_epoch = partition.partition_epoch;
+        }
         records.push(MetadataRecord::Partition {
             topic: change.topic,
             index: change.index,
@@ -282,7 +295,7 @@ fn check_change(
     Ok(())
 }
 
-fn find(
+pub(super) fn find(
     image: &MetadataImage,
     topic: TopicId,
     index: i32,
@@ -326,11 +339,12 @@ pub(super) fn elect_leaders(
             );
         };
         let (topic, partition) = find(image, topic.id, *index)?;
-        let least = min_isr(topic, &configs, partition.replicas.len());
+        let least = min_isr(topic, &configs, partition.factor());
         let changed = match unclean {
             true => elect_anyone(image, partition, least)?,
             false => elect_preferred(image, partition)?,
         };
+        let changed = finished(image, &changed).unwrap_or(changed);
         records.push(MetadataRecord::Partition {
             topic: topic.id,
             index: *index,

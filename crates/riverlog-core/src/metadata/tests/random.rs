@@ -92,6 +92,14 @@ fn command() -> impl Strategy<Value = AdminCommand> {
         }),
         1 => (0..6).prop_map(|id| AdminCommand::Unregister { broker: BrokerId(id) }),
         1 => (vec((name(), -1..4), 0..3), any::<bool>()).prop_map(|(partitions, unclean)| AdminCommand::ElectLeaders { partitions, unclean }),
+        4 => (vec((name(), -1..4, proptest::option::weighted(0.8, broker_ids())), 0..3), any::<bool>())
+            .prop_map(|(partitions, factor_may_change)| AdminCommand::Reassign {
+                partitions: partitions
+                    .into_iter()
+                    .map(|(topic, index, replicas)| Reassignment { topic, index, replicas })
+                    .collect(),
+                factor_may_change,
+            }),
         6 => (vec(new_topic(), 0..4), any::<bool>()).prop_map(|(topics, validate_only)| AdminCommand::CreateTopics { topics, validate_only }),
         2 => vec(name().prop_map(TopicRef::Name), 0..3).prop_map(|topics| AdminCommand::DeleteTopics { topics }),
         2 => (vec((name(), -1..8, proptest::option::of(vec(broker_ids(), 0..3))), 0..3), any::<bool>())
@@ -115,6 +123,7 @@ fn asked(command: &AdminCommand) -> Option<usize> {
         AdminCommand::Unregister { .. } | AdminCommand::Fence { .. } => Some(1),
         AdminCommand::AlterPartitions { changes, .. } => Some(changes.len()),
         AdminCommand::ElectLeaders { partitions, .. } => Some(partitions.len()),
+        AdminCommand::Reassign { partitions, .. } => Some(partitions.len()),
         AdminCommand::Heartbeat { .. } => None,
         AdminCommand::Register { .. } | AdminCommand::AllocateProducerIds { .. } => None,
     }
@@ -152,7 +161,11 @@ fn assert_consistent(image: &MetadataImage) {
                     .iter()
                     .all(|b| p.replicas.contains(b) && !p.isr.contains(b))
             );
-            assert_eq!(p.replicas.len(), topic.partitions[0].replicas.len());
+            let both = p.adding.iter().chain(&p.removing);
+            assert!(both.clone().all(|b| p.replicas.contains(b)));
+            assert!(p.adding.iter().all(|b| !p.removing.contains(b)));
+            assert!(!p.target().is_empty() && !p.original().is_empty());
+            assert!(!p.is_moving() || !p.target().iter().all(|b| p.isr.contains(b)));
             assert!(p.isr.iter().all(|b| p.replicas.contains(b)));
             if let Some(leader) = p.leader {
                 assert!(p.isr.contains(&leader) && image.brokers.contains_key(&leader));
@@ -250,6 +263,8 @@ fn an_image_takes_any_record_in_any_order() {
         leader_epoch: LeaderEpoch(0),
         partition_epoch: 0,
         elr: Vec::new(),
+        adding: Vec::new(),
+        removing: Vec::new(),
     };
     let part = |topic, index| MetadataRecord::Partition {
         topic,

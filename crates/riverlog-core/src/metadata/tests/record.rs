@@ -13,6 +13,8 @@ fn samples() -> Vec<MetadataRecord> {
         leader_epoch: LeaderEpoch(5),
         partition_epoch: 6,
         elr: Vec::new(),
+        adding: Vec::new(),
+        removing: Vec::new(),
     };
     let config = |resource, value: Option<&str>| MetadataRecord::Config {
         resource,
@@ -39,6 +41,16 @@ fn samples() -> Vec<MetadataRecord> {
             index: 1,
             partition: PartitionImage {
                 elr: brokers(&[1, 300]),
+                ..partition.clone()
+            },
+        },
+        MetadataRecord::Partition {
+            topic: id(1),
+            index: 1,
+            partition: PartitionImage {
+                adding: brokers(&[300]),
+                removing: brokers(&[1, 2]),
+                elr: brokers(&[1]),
                 ..partition.clone()
             },
         },
@@ -89,6 +101,7 @@ fn the_bytes_are_those_that_the_format_tells() {
         01020000000001000000000000000903723100020a504c41494e544558540a6c6f63616c686f737423840000
         0102000000000100000000000000000000020a504c41494e544558540a6c6f63616c686f7374238400030010000000000000000000000000000000070110ffffffffffffffffffffffffffffffff020101
         01060007070707070707070707070707070701000000010400000001000000020000012c0200000002ffffffff000000050000000601000903000000010000012c
+        01060107070707070707070707070707070701000000010400000001000000020000012c0200000002ffffffff0000000500000006020000012c0300000001000000020100050200000001
         0103000000000100
         0104000707070707070707070707070707070100000003027400
         0105000707070707070707070707070707070100

@@ -6,7 +6,7 @@ use expect_test::expect;
 
 use super::*;
 
-fn joins(id: i32, life: u128, disk: u128) -> AdminCommand {
+pub(super) fn joins(id: i32, life: u128, disk: u128) -> AdminCommand {
     AdminCommand::Register {
         broker: BrokerImage {
             fenced: true,
@@ -19,10 +19,10 @@ fn joins(id: i32, life: u128, disk: u128) -> AdminCommand {
 }
 
 impl World {
-    fn epoch(&self, id: i32) -> i64 {
+    pub(super) fn epoch(&self, id: i32) -> i64 {
         self.image.brokers[&BrokerId(id)].epoch
     }
-    fn beat(&self, id: i32, stopping: bool) -> AdminCommand {
+    pub(super) fn beat(&self, id: i32, stopping: bool) -> AdminCommand {
         AdminCommand::Heartbeat {
             broker: BrokerId(id),
             epoch: self.epoch(id),
@@ -30,23 +30,23 @@ impl World {
             stopping,
         }
     }
-    fn fence(&self, id: i32) -> AdminCommand {
+    pub(super) fn fence(&self, id: i32) -> AdminCommand {
         AdminCommand::Fence {
             broker: BrokerId(id),
             epoch: self.epoch(id),
         }
     }
     /// Registered and let in, with a disk of its own.
-    fn starts(&mut self, id: i32, life: u128) {
+    pub(super) fn starts(&mut self, id: i32, life: u128) {
         self.apply(&joins(id, life, id as u128));
         let beat = self.beat(id, false);
         self.apply(&beat);
     }
-    fn partition(&self) -> &PartitionImage {
+    pub(super) fn partition(&self) -> &PartitionImage {
         &self.image.topics[&id(1)].partitions[0]
     }
     /// The leader asks for an in-sync set.
-    fn isr(&self, isr: &[i32]) -> AdminCommand {
+    pub(super) fn isr(&self, isr: &[i32]) -> AdminCommand {
         let partition = self.partition();
         let leader = partition.leader.expect("a leader");
         AdminCommand::AlterPartitions {
@@ -64,7 +64,7 @@ impl World {
 }
 
 /// Three nodes, and a topic with a copy on each.
-fn three() -> World {
+pub(super) fn three() -> World {
     let mut world = World::empty();
     for id in 1..=3 {
         world.starts(id, 100 + id as u128);
