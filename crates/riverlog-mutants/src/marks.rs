@@ -182,8 +182,6 @@ marks! {
         ReassignmentCancelled,
         /// A copy that had been here was to be here again before its files were gone.
         CopyCameBack,
-        /// Something moved by itself to make the cluster more even.
-        Rebalanced,
         /// What catches up waited until what had passed was paid for.
         CatchUpWaited,
     }

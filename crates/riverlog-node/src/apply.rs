@@ -20,7 +20,7 @@ use riverlog_wire::{PartitionIndex, TopicId};
 use crate::groups::OFFSETS_TOPIC;
 use crate::node::Node;
 use crate::notice::Notice;
-use crate::partition::{Owed, Partition, Role, State, min_isr, retention_records};
+use crate::partition::{Owed, Partition, Role, State, retention_records};
 use crate::share::SHARE_TOPIC;
 use crate::tables::{Slot, Topic, TopicInfo};
 use crate::transactions::TRANSACTIONS_TOPIC;
@@ -78,7 +78,12 @@ impl Node {
             }
         }
         let node_configs = self.node_configs(&image);
+        if all_configured {
+            self.follow_rates(&node_configs);
+        }
         let may_lead = self.is_registered_in(&image, now);
+        // Whoever tries broken partitions again does it with this image or the one before, and not with one while the other counts.
+        let roles = self.roles.lock();
         for topic in touched.iter().filter_map(|id| image.topics.get(id)) {
             self.open_topic(topic, &node_configs, may_lead, now);
         }
@@ -89,6 +94,7 @@ impl Node {
             }
         }
         self.image.store(image);
+        drop(roles);
         for id in &removed {
             self.remove_topic(*id, now);
         }
@@ -188,6 +194,7 @@ impl Node {
 
     /// Tries those again whose logs could not be opened: the disk may have room now, or read again.
     pub(crate) fn open_broken(&self, now: Now) {
+        let _roles = self.roles.lock();
         if !self.broken.swap(false, Ordering::Relaxed) {
             return;
         }
@@ -239,6 +246,12 @@ impl Node {
             partition: PartitionIndex(index),
         };
         let config = topic.config.load();
+        if self.jobs.is_going(key) {
+            sometimes(Mark::CopyCameBack);
+            self.broken.store(true, Ordering::Relaxed);
+            let why = "the copy that was here before is being removed; it is made anew after that";
+            return Slot::Broken(why.to_owned());
+        }
         match self.claim_log(key, self.log_settings(&config)) {
             Err(error) => {
                 self.metrics.open_failures.fetch_add(1, Ordering::Relaxed);
@@ -254,7 +267,8 @@ impl Node {
                     _ => Role::Data,
                 };
                 let next_look = log.next_retention_ms();
-                let state = State::new(log, image.leader_epoch, image.replicas.len(), &config);
+                let (replicas, factor) = (image.replicas.len(), image.factor());
+                let state = State::new(log, image.leader_epoch, replicas, factor, &config);
                 let partition = Arc::new(Partition {
                     leads: AtomicBool::new(true),
                     key,
@@ -401,7 +415,7 @@ impl State {
     ) {
         let Some(log) = &mut self.log else { return };
         log.set_settings(settings);
-        self.min_isr = min_isr(config, self.replicas);
+        self.min_isr = config.min_isr(self.factor);
         self.follow_min_isr(owed);
         self.retention_records = retention_records(config);
         if self.sync != config.sync {

@@ -154,6 +154,8 @@ pub struct FetchedPartition {
     pub aborted: Vec<(i64, Offset)>,
     /// KIP-595: the client's log has diverged: epoch and its end.
     pub diverging_epoch: Option<(LeaderEpoch, Offset)>,
+    /// KIP-392: read it at that node, which is nearer; nothing was read here.
+    pub preferred: Option<BrokerId>,
 }
 
 /// What ListOffsets asks.

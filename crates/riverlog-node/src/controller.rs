@@ -23,6 +23,7 @@ use crate::command::Reply;
 use crate::node::Node;
 use crate::partition::{Owed, Partition};
 use crate::quorum::{Quorum, Seat};
+use crate::rebalance::Looked;
 
 /// Commands that may wait for the batch in flight.
 const QUEUED: usize = 10_000;
@@ -70,6 +71,8 @@ pub(crate) struct State {
     pub(crate) seat: Seat,
     /// Who was heard of, where the quorum is led.
     pub(crate) sessions: Sessions,
+    /// When it last looked whether everything is spread evenly.
+    pub(crate) balance: Looked,
 }
 
 impl State {

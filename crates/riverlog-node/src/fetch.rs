@@ -5,6 +5,7 @@
 //! or parked anew. At its deadline it is answered with what there is. Partitions keep woken and answered fetches in
 //! their lists until the next sweep, so that an answer costs nothing on the partitions that had no part in it.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -12,9 +13,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverlog_core::Now;
+use riverlog_core::config::BrokerValues;
 use riverlog_log::{Read, ReadError, ReadPlan, Slices};
 use riverlog_mutants::Mutant;
-use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
+use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset};
 
 use crate::command::{
     FetchAnswer, FetchCommand, FetchPartition, FetchedPartition, Isolation, Reply,
@@ -28,6 +30,9 @@ use crate::timers::{Timer, TimerId};
 
 /// A partition's list of parked fetches is swept when it is longer than this and than twice what lived last time.
 const SWEEP: usize = 8;
+
+/// Kafka's name for choosing a copy in the reader's rack.
+const RACK_AWARE: &str = "org.apache.kafka.common.replica.RackAwareReplicaSelector";
 
 /// How long a fetch at least waits for the budget of cold reads before it is answered without them.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(1);
@@ -49,6 +54,10 @@ struct Pending {
 struct Request {
     command: FetchCommand,
     partitions: Vec<Result<Arc<Partition>, ErrorCode>>,
+    /// Copies that don't lead are read as well.
+    any_copy: bool,
+    /// Places in `partitions` of those that had better be read at another node.
+    nearer: BTreeMap<usize, BrokerId>,
 }
 
 /// What a look at all partitions gave.
@@ -149,7 +158,64 @@ impl Node {
         let request = Request {
             command,
             partitions,
+            any_copy: false,
+            nearer: BTreeMap::new(),
         };
+        self.start_fetch(request, now, reply);
+    }
+
+    /// As [`Node::fetch`], of a reader that also reads from copies that follow, up to where they know that records are acknowledged (KIP-392).
+    /// With `replica.selector.class` of Kafka's rack-aware selector, who leads sends a reader from another rack to a copy that is in its own.
+    ///
+    /// `rack`: the reader's; empty: not said.
+    pub fn fetch_near(
+        &self,
+        command: FetchCommand,
+        rack: &str,
+        now: Now,
+        reply: Reply<FetchAnswer>,
+    ) {
+        self.saw(now);
+        self.metrics.fetch_requests.fetch_add(1, Ordering::Relaxed);
+        let asked = command.partitions.iter();
+        let partitions = asked.map(|p| self.tables.find_copy(&p.topic, p.partition));
+        let mut request = Request {
+            partitions: partitions.collect(),
+            command,
+            any_copy: true,
+            nearer: BTreeMap::new(),
+        };
+        if !rack.is_empty() && self.selects_by_rack() {
+            request.nearer = self.nearer(&request, rack);
+        }
+        self.start_fetch(request, now, reply);
+    }
+
+    fn selects_by_rack(&self) -> bool {
+        let selector = BrokerValues(&self.settings.configs).text("replica.selector.class");
+        selector.is_some_and(|class| class == RACK_AWARE)
+    }
+
+    /// Partitions that are led here, of which a copy that is in sync and has what is asked for is in the reader's rack, when this node isn't.
+    fn nearer(&self, request: &Request, rack: &str) -> BTreeMap<usize, BrokerId> {
+        let image = self.image.load();
+        let is_near = |id: BrokerId| {
+            let broker = image.brokers.get(&id);
+            broker.is_some_and(|b| b.rack.as_deref() == Some(rack) && !b.fenced)
+        };
+        if is_near(self.settings.broker) {
+            return BTreeMap::new();
+        }
+        let asked = request.command.partitions.iter().zip(&request.partitions);
+        let each = asked.enumerate().filter_map(|(at, (asked, partition))| {
+            let mut state = partition.as_ref().ok()?.state.lock();
+            let near = state.nearest(asked.from, is_near)?;
+            Some((at, near))
+        });
+        each.collect()
+    }
+
+    fn start_fetch(&self, request: Request, now: Now, reply: Reply<FetchAnswer>) {
         let plan = request.plan();
         if plan.is_enough(request.command.min_bytes)
             || request.command.max_wait.is_zero()
@@ -377,7 +443,9 @@ impl Request {
             cold_bytes: 0,
             failed: false,
         };
-        for (asked, partition) in self.command.partitions.iter().zip(&self.partitions) {
+        let asked = self.command.partitions.iter().zip(&self.partitions);
+        for (at, (asked, partition)) in asked.enumerate() {
+            let nearer = self.nearer.get(&at).copied();
             let left = self
                 .command
                 .max_bytes
@@ -389,7 +457,12 @@ impl Request {
                     let mut state = partition.state.lock();
                     plan.versions
                         .push(state.waiting(self.command.isolation).version);
-                    state.look(asked, self.command.isolation, left, first)
+                    // Who is to read elsewhere gets nothing here, and at once.
+                    let (left, first) = match nearer {
+                        Some(_) => (0, false),
+                        None => (left, first),
+                    };
+                    state.look(asked, self.command.isolation, self.any_copy, left, first)
                 }
             };
             if partition.is_err() {
@@ -401,7 +474,8 @@ impl Request {
                     plan.partitions.push(refused(error));
                 }
                 Ok((mut fetched, read)) => {
-                    plan.failed |= fetched.diverging_epoch.is_some();
+                    fetched.preferred = nearer;
+                    plan.failed |= fetched.diverging_epoch.is_some() || nearer.is_some();
                     match read {
                         None => {}
                         Some(Read::Ready(slices)) => {
@@ -427,10 +501,14 @@ impl State {
         &mut self,
         asked: &FetchPartition,
         isolation: Isolation,
+        any_copy: bool,
         left: usize,
         first: bool,
     ) -> Result<(FetchedPartition, Option<Read>), ErrorCode> {
-        self.check_epoch(asked.current_leader_epoch)?;
+        match any_copy {
+            true => self.check_epoch_of_copy(asked.current_leader_epoch)?,
+            false => self.check_epoch(asked.current_leader_epoch)?,
+        }
         self.know_transactions()?;
         let high_watermark = self.high_watermark();
         let last_stable_offset = self.last_stable_offset();
@@ -439,7 +517,7 @@ impl State {
             Isolation::ReadCommitted => last_stable_offset,
         };
         let until = until + i64::from(riverlog_mutants::active(Mutant::WatermarkTooFar));
-        let leads = self.leader.epoch;
+        let leads = self.epoch();
         let log = self
             .log
             .as_mut()
@@ -456,6 +534,7 @@ impl State {
             },
             aborted: Vec::new(),
             diverging_epoch: None,
+            preferred: None,
         };
         if asked.last_fetched_epoch.0 >= 0 {
             // A client may have read of a leadership that is to come.
@@ -508,9 +587,15 @@ impl State {
         if self.log.is_some() && !self.leads() {
             return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
         }
-        if current.0 < 0 || current == self.leader.epoch {
+        self.check_epoch_of_copy(current)
+    }
+
+    /// As [`State::check_epoch`], where a copy that follows will do as well.
+    fn check_epoch_of_copy(&self, current: LeaderEpoch) -> Result<(), ErrorCode> {
+        let known = self.epoch();
+        if current.0 < 0 || current == known {
             Ok(())
-        } else if current < self.leader.epoch {
+        } else if current < known {
             Err(ErrorCode::FENCED_LEADER_EPOCH)
         } else {
             Err(ErrorCode::UNKNOWN_LEADER_EPOCH)
@@ -566,5 +651,6 @@ fn refused(error: ErrorCode) -> FetchedPartition {
         records: Slices::default(),
         aborted: Vec::new(),
         diverging_epoch: None,
+        preferred: None,
     }
 }

@@ -1,6 +1,6 @@
 //! Work on the disk that the host runs, and what happens when it comes back.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -185,11 +185,29 @@ pub(crate) struct Jobs {
     removals: Mutex<Vec<LogKey>>,
     /// Those whose removal failed.
     not_removed: Mutex<Vec<LogKey>>,
+    /// Copies that were given up, and whose files are still there: nothing is opened in their place.
+    going: Mutex<BTreeSet<LogKey>>,
 }
 
 impl Jobs {
     pub(crate) fn push(&self, work: Work) {
         self.queue.lock().push_back(work);
+    }
+
+    /// A copy is given up.
+    pub(crate) fn goes(&self, key: LogKey) {
+        self.going.lock().insert(key);
+    }
+
+    /// Files are gone; whether there were some of copies that had been given up.
+    fn are_gone(&self, keys: &[LogKey]) -> bool {
+        let mut going = self.going.lock();
+        keys.iter().filter(|key| going.remove(key)).count() > 0
+    }
+
+    /// Whether a copy that was given up is still there.
+    pub(crate) fn is_going(&self, key: LogKey) -> bool {
+        self.going.lock().contains(&key)
     }
 }
 
@@ -230,7 +248,7 @@ impl Node {
                 }
                 found.send();
             }
-            Done::Replicate(done) => self.peer_read(*done),
+            Done::Replicate(done) => self.peer_read(*done, now),
             Done::Load(loaded) => loaded.done(self, now),
             Done::Upkeep(partition, done) => self.upkeep_done(&partition, done, now),
             Done::Look(done) => self.looked(done, now),
@@ -259,6 +277,9 @@ impl Node {
                     self.upkeep_failed(now);
                     // The next look tries again; so would the next start.
                     self.jobs.not_removed.lock().extend(keys);
+                } else if self.jobs.are_gone(&keys) {
+                    // One of them may be wanted here again.
+                    self.open_broken(now);
                 }
                 // Removing has a group commit of its own, and may have made other entries durable with it.
                 self.want_flush();

@@ -32,6 +32,7 @@ mod partition;
 mod peers;
 mod producers;
 pub mod quorum;
+mod rebalance;
 mod replication;
 mod reserve;
 mod settings;

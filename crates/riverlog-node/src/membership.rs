@@ -79,6 +79,7 @@ impl Node {
 
     /// The first steps of a node in a cluster.
     pub(crate) fn join(&self, now: Now) {
+        self.follow_rates(&self.settings.configs);
         for timer in [Timer::Heartbeat, Timer::InSync] {
             let (_, first) = self.timers.add(now.mono, timer);
             if first {
@@ -92,6 +93,7 @@ impl Node {
         self.beat(now);
         if self.is_controller() {
             self.fence_the_silent(now);
+            self.rebalance_when_on(now);
         }
         let next = now.mono + self.settings.cluster.heartbeat;
         let (_, first) = self.timers.add(next, Timer::Heartbeat);

@@ -162,6 +162,8 @@ pub struct Node {
     pub(crate) damages: Damages,
     /// The log of some partition could not be opened since the last attempt.
     pub(crate) broken: AtomicBool,
+    /// Held while partitions take the roles that an image gives them, until that image counts.
+    pub(crate) roles: Mutex<()>,
     pub(crate) registered: AtomicBool,
     closing: AtomicBool,
     latest: AtomicU64,
@@ -225,6 +227,7 @@ impl Node {
             disk_full: AtomicBool::new(false),
             retrying: AtomicBool::new(false),
             broken: AtomicBool::new(false),
+            roles: Mutex::new(()),
             registered: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             latest: AtomicU64::new(0),
@@ -494,8 +497,8 @@ impl Node {
                 Timer::Asked => self.expire_asked(now),
                 Timer::Heartbeat => self.beat_and_go_on(now),
                 Timer::BeatSoon => self.beat(now),
-                Timer::Ask(leader) => self.ask_again(leader, now),
-                Timer::PeerWait(follower) => self.answer_late(follower, now),
+                Timer::Ask(leader, lane) => self.ask_again(leader, lane, now),
+                Timer::PeerWait(follower, lane) => self.answer_late(follower, lane, now),
                 Timer::InSync => self.look_after_isrs(now),
                 Timer::InSyncAgain => self.ask_for_isrs(now),
                 Timer::Trims => self.look_at_trims(now),

@@ -123,7 +123,7 @@ fn open_metadata(
     config.max_bytes = -1;
     config.retention_records = -1;
     // The one voter's term never changes.
-    let state = State::new(log, LeaderEpoch(0), 1, &config);
+    let state = State::new(log, LeaderEpoch(0), 1, 1, &config);
     let name = "__cluster_metadata".to_owned();
     Ok(Arc::new(Partition {
         leads: AtomicBool::new(true),

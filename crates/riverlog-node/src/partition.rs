@@ -19,6 +19,7 @@ use crate::bounded::Bound;
 use crate::command::{AppendAnswer, AppendFailure, Isolation, PartitionDescription};
 use crate::fetch::{WaitList, Waiting};
 use crate::losses::Losing;
+use crate::replication::Lane;
 use crate::share::ShareWaiting;
 use crate::tables::TopicInfo;
 
@@ -61,6 +62,8 @@ pub(crate) struct State {
     pub(crate) standing: Standing,
     /// Assigned replicas.
     pub(crate) replicas: usize,
+    /// Those that min ISR is counted from.
+    pub(crate) factor: usize,
     /// In-sync replicas that acks=all needs.
     pub(crate) min_isr: usize,
     /// `riverlog.durability` is `sync`.
@@ -100,6 +103,8 @@ pub(crate) struct Leading {
     pub(crate) asked: bool,
     /// Where the copies of others begin, as they have said in this leadership.
     pub(crate) starts: BTreeMap<BrokerId, Offset>,
+    /// Readers were sent to copies of others: those hear of the high watermark as soon as it moves.
+    pub(crate) read_elsewhere: bool,
 }
 
 impl Default for Leading {
@@ -108,6 +113,7 @@ impl Default for Leading {
             partition_epoch: -1,
             asked: false,
             starts: BTreeMap::new(),
+            read_elsewhere: false,
         }
     }
 }
@@ -118,6 +124,8 @@ pub(crate) struct Following {
     pub(crate) follower: Follower,
     /// The synced position that the leader was last told.
     pub(crate) told: Offset,
+    /// In which conversation with the leader.
+    pub(crate) lane: Lane,
 }
 
 /// What upkeep remembers of a partition.
@@ -200,6 +208,7 @@ impl State {
         log: Log,
         epoch: LeaderEpoch,
         replicas: usize,
+        factor: usize,
         config: &TopicConfig,
     ) -> State {
         let own = position(&log);
@@ -217,7 +226,8 @@ impl State {
             bound: Bound::new(config, &log),
             log: Some(log),
             replicas,
-            min_isr: min_isr(config, replicas),
+            factor,
+            min_isr: config.min_isr(factor),
             sync,
             retention_records: retention_records(config),
             waiting: WaitList::default(),
@@ -247,6 +257,22 @@ impl State {
 
     pub(crate) fn leads(&self) -> bool {
         matches!(self.standing, Standing::Leads(_))
+    }
+
+    /// The follower nearest to a reader that has what it asks for, when it leads here.
+    pub(crate) fn nearest(
+        &mut self,
+        from: Offset,
+        is_near: impl Fn(BrokerId) -> bool,
+    ) -> Option<BrokerId> {
+        let Standing::Leads(leading) = &mut self.standing else {
+            return None;
+        };
+        let starts = &leading.starts;
+        let has = |id: BrokerId| starts.get(&id).is_some_and(|start| *start <= from);
+        let nearest = self.leader.furthest(from, |id| is_near(id) && has(id))?;
+        leading.read_elsewhere = true;
+        Some(nearest)
     }
 
     /// How far this copy counts: synced, or written on a `page-cache` topic.
@@ -299,6 +325,7 @@ impl State {
             owed.acks.push((parked.ack, Ok(parked.answer)));
         }
         owed.moved = true;
+        owed.replicate |= matches!(&self.standing, Standing::Leads(l) if l.read_elsewhere);
         if let Some(log) = &mut self.log {
             log.settle_transactions(high_watermark);
         }
@@ -472,14 +499,6 @@ pub(crate) fn epoch_end(log: &Log, epoch: LeaderEpoch) -> Option<EpochEnd> {
             end: log.log_end_offset(),
         }),
         false => log.epoch_end(epoch),
-    }
-}
-
-/// In-sync replicas that acks=all needs: `min.insync.replicas`, or RF/2+1.
-pub(crate) fn min_isr(config: &TopicConfig, replicas: usize) -> usize {
-    match config.min_insync_replicas {
-        Some(min) => usize::try_from(min).unwrap_or(1),
-        None => replicas / 2 + 1,
     }
 }
 

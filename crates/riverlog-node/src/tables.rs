@@ -66,13 +66,21 @@ impl Topic {
         }
     }
 
+    /// One that is led here.
     pub(crate) fn partition(&self, index: i32) -> Result<Arc<Partition>, ErrorCode> {
+        let partition = self.copy(index)?;
+        match partition.leads.load(Ordering::Acquire) {
+            true => Ok(partition),
+            false => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+        }
+    }
+
+    /// One of which a copy is here.
+    pub(crate) fn copy(&self, index: i32) -> Result<Arc<Partition>, ErrorCode> {
         let at = usize::try_from(index).map_err(|_| ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
         match self.partitions.read().get(at) {
-            Some(Slot::Here(partition)) if partition.leads.load(Ordering::Acquire) => {
-                Ok(partition.clone())
-            }
-            Some(Slot::Here(_) | Slot::Elsewhere) => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            Some(Slot::Here(partition)) => Ok(partition.clone()),
+            Some(Slot::Elsewhere) => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
             Some(Slot::Broken(_)) => Err(ErrorCode::KAFKA_STORAGE_ERROR),
             None => Err(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
         }
@@ -158,21 +166,37 @@ impl Tables {
         all
     }
 
+    /// A partition that is led here.
     pub(crate) fn find(
         &self,
         topic: &TopicRef,
         partition: i32,
     ) -> Result<Arc<Partition>, ErrorCode> {
+        self.find_topic(topic)?.partition(partition)
+    }
+
+    /// A partition that is led or followed here.
+    pub(crate) fn find_copy(
+        &self,
+        topic: &TopicRef,
+        partition: i32,
+    ) -> Result<Arc<Partition>, ErrorCode> {
+        self.find_topic(topic)?.copy(partition)
+    }
+
+    fn find_topic(&self, topic: &TopicRef) -> Result<Arc<Topic>, ErrorCode> {
         let maps = self.maps.read();
-        let topic = match topic {
+        match topic {
             TopicRef::Name(name) => maps
                 .names
                 .get(name)
-                .and_then(|id| maps.topics.get(id))
-                .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?,
-            TopicRef::Id(id) => maps.topics.get(id).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?,
-        };
-        topic.partition(partition)
+                .and_then(|id| maps.topics.get(id).cloned())
+                .ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
+            TopicRef::Id(id) => {
+                let topic = maps.topics.get(id).cloned();
+                topic.ok_or(ErrorCode::UNKNOWN_TOPIC_ID)
+            }
+        }
     }
 
     /// Led or followed here.

@@ -12,6 +12,7 @@ use riverlog_wire::BrokerId;
 
 use crate::fetch::Waiting;
 use crate::partition::Partition;
+use crate::replication::Lane;
 use crate::share::{Held, ShareWaiting};
 
 /// What comes due.
@@ -46,9 +47,9 @@ pub(crate) enum Timer {
     /// The same once, out of turn.
     BeatSoon,
     /// A leader is to be asked again.
-    Ask(BrokerId),
+    Ask(BrokerId, Lane),
     /// A follower has waited long enough for something new.
-    PeerWait(BrokerId),
+    PeerWait(BrokerId, Lane),
     /// A look at who lags.
     InSync,
     /// In-sync sets that were refused.

@@ -57,6 +57,9 @@ impl Node {
             logs.retain(|key, _| is_mine(key));
             strays
         };
+        for key in &strays {
+            self.jobs.goes(*key);
+        }
         if !strays.is_empty() {
             self.run_job(Work::Remove(self.volume.clone(), strays));
         }

@@ -258,6 +258,7 @@ fn fetched(part: PartitionData, asked: Offset) -> FetchedPartition {
             .map(|a| (a.producer_id, Offset(a.first_offset)))
             .collect(),
         diverging_epoch: None,
+        preferred: None,
     }
 }
 

@@ -437,6 +437,7 @@ impl HttpDoor {
                     .map(|(id, first)| (id, Offset(first)))
                     .collect(),
                 diverging_epoch: None,
+                preferred: None,
             });
         }
         match out.len() == parts.len() {
@@ -456,5 +457,6 @@ fn nothing() -> FetchedPartition {
         records: Slices::default(),
         aborted: Vec::new(),
         diverging_epoch: None,
+        preferred: None,
     }
 }

@@ -41,6 +41,8 @@ mod answer {
 const POSITION: u32 = 0;
 /// The tag of the log starts of what is asked, in its order.
 const STARTS: u32 = 0;
+/// The tag of an ask of copies that catch up: how much they take at once.
+const CATCHES_UP: u32 = 1;
 
 mod outcome {
     pub(super) const FAILED: u8 = 0;
@@ -66,6 +68,8 @@ pub(crate) enum Message {
         number: i64,
         broker_epoch: i64,
         asks: Vec<PeerAsk>,
+        /// In the conversation of copies that catch up: the most bytes that they take at once.
+        catches_up: Option<usize>,
     },
     /// The leader's answer, for those partitions that have one.
     Records { number: i64, parts: Vec<PeerPart> },
@@ -134,6 +138,7 @@ impl Message {
                 number,
                 broker_epoch,
                 asks,
+                ..
             } => {
                 w.unsigned_varint(kind::ASK);
                 w.i64(*number);
@@ -182,13 +187,21 @@ impl Message {
                 w.tagged_field(POSITION, |w| w.i64(position.0));
             }
             Message::Ask { asks, .. } | Message::Report { asks, .. } => {
-                w.tagged_fields_len(1);
+                let most = match self {
+                    Message::Ask { catches_up, .. } => *catches_up,
+                    _ => None,
+                };
+                w.tagged_fields_len(1 + usize::from(most.is_some()));
                 w.tagged_field(STARTS, |w| {
                     w.compact_array_len(asks.len());
                     for ask in asks {
                         w.i64(ask.log_start.0);
                     }
                 });
+                if let Some(most) = most {
+                    let most = u32::try_from(most).unwrap_or(u32::MAX);
+                    w.tagged_field(CATCHES_UP, |w| w.u32(most));
+                }
             }
             _ => w.empty_tagged_fields(),
         }
@@ -216,6 +229,7 @@ impl Message {
                 number: r.i64()?,
                 broker_epoch: r.i64()?,
                 asks: read_asks(&mut r)?,
+                catches_up: None,
             },
             kind::RECORDS => Message::Records {
                 number: r.i64()?,
@@ -257,6 +271,9 @@ impl Message {
                     for (ask, start) in asks.iter_mut().zip(starts) {
                         ask.log_start = Offset(start);
                     }
+                }
+                (Message::Ask { catches_up, .. }, CATCHES_UP) => {
+                    *catches_up = Some(usize::try_from(r.u32()?).unwrap_or(usize::MAX));
                 }
                 _ => return Ok(false),
             }

@@ -93,7 +93,8 @@ impl Node {
                 number,
                 broker_epoch,
                 asks,
-            }) => self.asked_by_follower(from, number, broker_epoch, asks, now),
+                catches_up,
+            }) => self.asked_by_follower(from, number, broker_epoch, asks, catches_up, now),
             Ok(Message::Report { broker_epoch, asks }) => {
                 self.told_by_follower(from, broker_epoch, &asks, now);
             }

@@ -13,7 +13,7 @@ use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::batch::batches;
 use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
-use super::{PeerAsk, PeerPart};
+use super::{Lane, PeerAsk, PeerPart};
 use crate::node::Node;
 use crate::partition::{Owed, Partition, Standing, State, position};
 use crate::peers::Message;
@@ -28,7 +28,7 @@ const REST: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(super) struct Streams {
     /// By leader.
-    streams: BTreeMap<BrokerId, Stream>,
+    streams: BTreeMap<(BrokerId, Lane), Stream>,
     /// Whose positions leaders are to be told.
     reports: BTreeMap<BrokerId, BTreeSet<LogKey>>,
     number: i64,
@@ -41,6 +41,8 @@ struct Stream {
     resting: BTreeMap<LogKey, Duration>,
     /// What is asked, and not answered.
     flight: Option<Flight>,
+    /// Until then what has come is paid for; a timer is set.
+    paused: Option<Duration>,
 }
 
 struct Flight {
@@ -66,36 +68,36 @@ impl Node {
     pub(crate) fn follow_leaders(&self, partitions: &[Arc<Partition>], now: Now) {
         let mut changed = BTreeSet::new();
         for partition in partitions {
-            let leader = {
+            let stream = {
                 let state = partition.state.lock();
                 match &state.standing {
                     Standing::Follows(following) if state.log.is_some() => {
-                        Some(following.follower.leader)
+                        Some((following.follower.leader, following.lane))
                     }
                     _ => None,
                 }
             };
-            let leader = leader.filter(|l| l.0 >= 0 && *l != self.settings.broker);
+            let stream = stream.filter(|(l, _)| l.0 >= 0 && *l != self.settings.broker);
             let mut following = self.replication.following.lock();
             let streams = &mut following.streams;
-            let known = leader.and_then(|l| streams.get(&l));
+            let known = stream.and_then(|s| streams.get(&s));
             if known.is_some_and(|s| s.partitions.contains_key(&partition.key)) {
                 // Perhaps in another epoch.
-                changed.extend(leader);
+                changed.extend(stream);
                 continue;
             }
             for stream in streams.values_mut() {
                 stream.partitions.remove(&partition.key);
                 stream.resting.remove(&partition.key);
             }
-            if let Some(leader) = leader {
-                let stream = streams.entry(leader).or_default();
+            if let Some(at) = stream {
+                let stream = streams.entry(at).or_default();
                 stream.partitions.insert(partition.key, partition.clone());
-                changed.insert(leader);
+                changed.insert(at);
             }
         }
-        for leader in changed {
-            self.ask_anew(leader, now);
+        for (leader, lane) in changed {
+            self.ask_anew(leader, lane, now);
         }
     }
 
@@ -111,19 +113,19 @@ impl Node {
     /// This node is registered: leaders will listen.
     pub(crate) fn ask_all_later(&self, now: Now) {
         let following = self.replication.following.lock();
-        for leader in following.streams.keys() {
-            let (_, first) = self.timers.add(now.mono, Timer::Ask(*leader));
+        for (leader, lane) in following.streams.keys() {
+            let (_, first) = self.timers.add(now.mono, Timer::Ask(*leader, *lane));
             if first {
                 self.host.deadline_changed();
             }
         }
     }
 
-    /// An ask was not answered in time, or a partition has rested.
-    pub(crate) fn ask_again(&self, leader: BrokerId, now: Now) {
+    /// An ask was not answered in time, a partition has rested, or what came is paid for.
+    pub(crate) fn ask_again(&self, leader: BrokerId, lane: Lane, now: Now) {
         {
             let mut following = self.replication.following.lock();
-            let Some(stream) = following.streams.get_mut(&leader) else {
+            let Some(stream) = following.streams.get_mut(&(leader, lane)) else {
                 return;
             };
             let late = |f: &mut Flight| f.deadline <= now.mono;
@@ -133,36 +135,52 @@ impl Node {
                 stream.flight = None;
             }
         }
-        self.ask_leader(leader, now);
+        self.ask_leader(leader, lane, now);
     }
 
     /// What there is to ask has changed: an answer to an older ask isn't waited for.
-    fn ask_anew(&self, leader: BrokerId, now: Now) {
-        if let Some(stream) = self.replication.following.lock().streams.get_mut(&leader) {
+    fn ask_anew(&self, leader: BrokerId, lane: Lane, now: Now) {
+        let mut following = self.replication.following.lock();
+        if let Some(stream) = following.streams.get_mut(&(leader, lane)) {
             stream.flight = None;
         }
-        self.ask_leader(leader, now);
+        drop(following);
+        self.ask_leader(leader, lane, now);
     }
 
-    /// Asks a leader for all that is followed there, unless that is asked already.
-    fn ask_leader(&self, leader: BrokerId, now: Now) {
+    /// Asks a leader for all that is followed there in a conversation, unless that is asked already.
+    fn ask_leader(&self, leader: BrokerId, lane: Lane, now: Now) {
         let Some(broker_epoch) = self.membership.broker_epoch() else {
             return;
         };
         if self.is_closing() {
             return;
         }
-        let mut asks = Vec::new();
+        let (mut asks, mut catches_up) = (Vec::new(), None);
         let (number, deadline);
         {
             let mut following = self.replication.following.lock();
             following.number += 1;
             number = following.number;
-            let Some(stream) = following.streams.get_mut(&leader) else {
+            let Some(stream) = following.streams.get_mut(&(leader, lane)) else {
                 return;
             };
             if stream.flight.is_some() {
                 return;
+            }
+            if lane == Lane::CatchUp {
+                match self.may_catch_up(stream, now) {
+                    Ok(most) => catches_up = Some(most),
+                    Err(None) => return,
+                    Err(Some(until)) => {
+                        drop(following);
+                        let (_, first) = self.timers.add(until, Timer::Ask(leader, lane));
+                        if first {
+                            self.host.deadline_changed();
+                        }
+                        return;
+                    }
+                }
             }
             stream.resting.retain(|_, until| *until > now.mono);
             let mut asked = BTreeMap::new();
@@ -185,7 +203,7 @@ impl Node {
                 deadline,
             });
         }
-        let (_, first) = self.timers.add(deadline, Timer::Ask(leader));
+        let (_, first) = self.timers.add(deadline, Timer::Ask(leader, lane));
         if first {
             self.host.deadline_changed();
         }
@@ -193,8 +211,24 @@ impl Node {
             number,
             broker_epoch,
             asks,
+            catches_up,
         };
         self.send_peer(leader, &ask);
+    }
+
+    /// How much a copy that catches up may ask for now. An error: later, and when a timer is to be set for that.
+    fn may_catch_up(&self, stream: &mut Stream, now: Now) -> Result<usize, Option<Duration>> {
+        let takes = self.replication.rates.takes.lock();
+        let Some(until) = takes.waits_until(now) else {
+            stream.paused = None;
+            return Ok(takes.at_once(self.settings.cluster.fetch_bytes));
+        };
+        sometimes(Mark::CatchUpWaited);
+        if stream.paused.is_some_and(|at| at > now.mono) {
+            return Err(None);
+        }
+        stream.paused = Some(until);
+        Err(Some(until))
     }
 
     /// A leader has answered. Appends, cuts and begins anew on the calling thread.
@@ -207,14 +241,22 @@ impl Node {
     ) {
         let flight = {
             let mut following = self.replication.following.lock();
-            let stream = following.streams.get_mut(&from);
-            stream.and_then(|s| s.flight.take_if(|f| f.number == number))
+            let lanes = [Lane::Tail, Lane::CatchUp];
+            lanes.into_iter().find_map(|lane| {
+                let stream = following.streams.get_mut(&(from, lane))?;
+                let flight = stream.flight.take_if(|f| f.number == number)?;
+                Some((flight, lane))
+            })
         };
         // Twice, late, or to an ask that was given up.
-        let Some(flight) = flight else {
+        let Some((flight, lane)) = flight else {
             sometimes(Mark::LateAnswerIgnored);
             return;
         };
+        if lane == Lane::CatchUp {
+            let bytes = parts.iter().map(|p| p.records.len()).sum();
+            self.replication.rates.takes.lock().passed(bytes, now);
+        }
         let (mut resting, mut cut) = (Vec::new(), false);
         for part in parts {
             let Some(asked) = flight.asks.get(&part.key) else {
@@ -253,18 +295,18 @@ impl Node {
             let until = now.mono + REST;
             {
                 let mut following = self.replication.following.lock();
-                if let Some(stream) = following.streams.get_mut(&from) {
+                if let Some(stream) = following.streams.get_mut(&(from, lane)) {
                     stream
                         .resting
                         .extend(resting.into_iter().map(|key| (key, until)));
                 }
             }
-            let (_, first) = self.timers.add(until, Timer::Ask(from));
+            let (_, first) = self.timers.add(until, Timer::Ask(from, lane));
             if first {
                 self.host.deadline_changed();
             }
         }
-        self.ask_leader(from, now);
+        self.ask_leader(from, lane, now);
     }
 
     /// The leader is to know what has become durable: said when the host takes what this node has to say, for all partitions together.
@@ -389,6 +431,10 @@ impl State {
                 if start > log.log_start_offset() {
                     log.delete_records(start).map_err(storage)?;
                     owed.flush = true;
+                }
+                if moved.is_some() {
+                    // Readers may wait at this copy.
+                    self.wake(owed);
                 }
                 if appended? {
                     owed.flush |= self.sync;

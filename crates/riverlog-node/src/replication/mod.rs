@@ -6,15 +6,18 @@
 //! | `follow` | a follower's conversation with each leader: ask, append, cut, report |
 //! | `serve` | a leader's answers, and asks that wait for something new |
 //! | `isr` | in-sync sets that are asked of the controller |
+//! | `throttle` | bytes a second that catching up may take |
 //! | `trim` | deletions of records that wait until those in sync have followed |
 //!
-//! One conversation for each pair of nodes carries all their partitions, one ask at a time. The locks here are taken before a partition's,
+//! Two conversations for each pair of nodes carry all their partitions, one ask at a time: one for the copies that are in sync, whose leaders wait
+//! for them, and one for those that catch up. The locks here are taken before a partition's,
 //! never with one held.
 
 mod follow;
 mod isr;
 mod role;
 mod serve;
+mod throttle;
 mod trim;
 
 use parking_lot::Mutex;
@@ -32,7 +35,17 @@ pub(crate) struct Replication {
     following: Mutex<follow::Streams>,
     serving: Mutex<serve::Waiting>,
     isr: Mutex<isr::Changes>,
+    rates: throttle::Rates,
     trims: Mutex<Vec<trim::Trim>>,
+}
+
+/// Which conversation of a follower with its leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lane {
+    /// Of copies that are in sync.
+    Tail,
+    /// Of those that aren't, or not yet.
+    CatchUp,
 }
 
 /// What a follower says of one of its copies, and asks for.

@@ -11,6 +11,7 @@ use riverlog_log::{Log, LogKey};
 use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{BrokerId, ErrorCode, Offset, PartitionIndex, TopicId};
 
+use super::Lane;
 use crate::bounded::Bound;
 use crate::command::{AppendFailure, CopyDescription};
 use crate::node::Node;
@@ -56,10 +57,18 @@ impl Node {
         let mut state = partition.state.lock();
         let before = state.leads();
         state.replicas = image.replicas.len();
+        if std::mem::replace(&mut state.factor, image.factor()) != image.factor() {
+            state.min_isr = config.min_isr(image.factor());
+        }
         if leads {
             state.lead(image, me, &config, now, owed);
         } else {
-            state.follow(image, owed);
+            // A copy that isn't in sync has all the time that others need to be served.
+            let lane = match image.isr.contains(&me) {
+                true => Lane::Tail,
+                false => Lane::CatchUp,
+            };
+            state.follow(image, lane, owed);
         }
         partition.leads.store(leads, Ordering::Release);
         let end = state.log.as_ref().map(Log::log_end_offset);
@@ -84,9 +93,10 @@ impl Node {
         known.is_some_and(|p| !p.isr.contains(&me) && !p.elr.contains(&me))
     }
 
-    /// The copy is to be elsewhere.
+    /// The copy is to be elsewhere. Until its files are gone nothing is opened in their place.
     pub(crate) fn give_up(&self, partition: &Arc<Partition>, owed: &mut Owed) {
         self.unfollow(partition.key);
+        self.jobs.goes(partition.key);
         let mut state = partition.state.lock();
         self.upkeep.schedule(partition, &mut state, None);
         state.refuse_all(owed);
@@ -130,7 +140,8 @@ impl State {
             leading.partition_epoch = image.partition_epoch;
             leading.asked = false;
         }
-        if image.replicas.len() > 1 {
+        // Also of the only copy that is left of several.
+        if image.replicas.len() > 1 || self.leader.has_followers() {
             let (min_isr, replicas) = (self.min_isr, &image.replicas);
             let moved = self
                 .leader
@@ -142,12 +153,13 @@ impl State {
         }
     }
 
-    fn follow(&mut self, image: &PartitionImage, owed: &mut Owed) {
+    fn follow(&mut self, image: &PartitionImage, lane: Lane, owed: &mut Owed) {
         let (leader, epoch) = (image.leader.unwrap_or(NOBODY), image.leader_epoch);
         let high_watermark = self.high_watermark();
-        if let Standing::Follows(following) = &self.standing
+        if let Standing::Follows(following) = &mut self.standing
             && (following.follower.leader, following.follower.epoch) == (leader, epoch)
         {
+            following.lane = lane;
             return;
         }
         if self.leads() {
@@ -157,6 +169,7 @@ impl State {
         self.standing = Standing::Follows(Following {
             follower: Follower::new(leader, epoch, high_watermark),
             told: Offset(-1),
+            lane,
         });
         self.wake(owed);
     }

@@ -11,7 +11,7 @@ use riverlog_log::{Log, LogKey, Read, ReadError, ReadPlan};
 use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset};
 
-use super::{PeerAsk, PeerPart};
+use super::{Lane, PeerAsk, PeerPart};
 use crate::errors::read_code;
 use crate::jobs::Work;
 use crate::node::Node;
@@ -19,14 +19,16 @@ use crate::partition::{Owed, Partition, Standing, State, epoch_end};
 use crate::peers::Message;
 use crate::timers::Timer;
 
-/// Asks that found nothing new, one for each follower.
+/// Asks that found nothing new, one for each conversation.
 #[derive(Default)]
-pub(super) struct Waiting(BTreeMap<BrokerId, Parked>);
+pub(super) struct Waiting(BTreeMap<(BrokerId, Lane), Parked>);
 
 struct Parked {
     number: i64,
     broker_epoch: i64,
     asks: BTreeMap<LogKey, PeerAsk>,
+    /// How much a copy that catches up takes at once.
+    catches_up: Option<usize>,
     deadline: Duration,
 }
 
@@ -42,6 +44,7 @@ struct Served {
 /// An answer of which some records must be read first.
 pub(crate) struct PeerRead {
     to: BrokerId,
+    lane: Lane,
     number: i64,
     parts: Vec<PeerPart>,
     /// Place in `parts`.
@@ -52,6 +55,7 @@ pub(crate) struct PeerRead {
 /// That answer.
 pub(crate) struct PeerReadDone {
     to: BrokerId,
+    lane: Lane,
     number: i64,
     parts: Vec<PeerPart>,
     failed: Vec<(LogKey, ReadError)>,
@@ -82,6 +86,7 @@ impl PeerRead {
         }
         PeerReadDone {
             to: self.to,
+            lane: self.lane,
             number: self.number,
             parts,
             failed,
@@ -97,6 +102,7 @@ impl Node {
         number: i64,
         broker_epoch: i64,
         asks: Vec<PeerAsk>,
+        catches_up: Option<usize>,
         now: Now,
     ) {
         if !self.is_lives_epoch(from, broker_epoch) {
@@ -104,7 +110,10 @@ impl Node {
             sometimes(Mark::EarlierLifeUnheard);
             return;
         }
-        let deadline = now.mono + self.settings.cluster.fetch_wait;
+        let conversation = (from, lane_of(catches_up));
+        let (mut left, rests) = self.room(catches_up, now);
+        let patience = now.mono + self.settings.cluster.fetch_wait;
+        let deadline = rests.map_or(patience, |until| until.min(patience));
         let all = asks.iter().map(|ask| (ask.key, *ask)).collect();
         {
             // Before the look: what comes meanwhile finds it waiting.
@@ -113,24 +122,43 @@ impl Node {
                 number,
                 broker_epoch,
                 asks: all,
+                catches_up,
                 deadline,
             };
-            waiting.0.insert(from, parked);
+            waiting.0.insert(conversation, parked);
         }
-        let mut left = self.settings.cluster.fetch_bytes;
+        let most = left;
         let mut served = Vec::new();
         for ask in &asks {
             served.extend(self.serve(from, broker_epoch, ask, &mut left, now));
         }
         if !served.iter().any(|s| s.news) {
-            let (_, first) = self.timers.add(deadline, Timer::PeerWait(from));
+            let (_, first) = self
+                .timers
+                .add(deadline, Timer::PeerWait(from, conversation.1));
             if first {
                 self.host.deadline_changed();
             }
             return;
         }
-        if self.take_parked(from, |p| p.number == number).is_some() {
-            self.send_served(from, number, served);
+        if self
+            .take_parked(conversation, |p| p.number == number)
+            .is_some()
+        {
+            self.send_served(conversation, number, served, most, now);
+        }
+    }
+
+    /// How much an answer may hold, and until when a copy that catches up has to wait for more.
+    fn room(&self, catches_up: Option<usize>, now: Now) -> (usize, Option<Duration>) {
+        let all = self.settings.cluster.fetch_bytes;
+        let Some(most) = catches_up else {
+            return (all, None);
+        };
+        let gives = self.replication.rates.gives.lock();
+        match gives.waits_until(now) {
+            Some(until) => (0, Some(until)),
+            None => (gives.at_once(all.min(most)), None),
         }
     }
 
@@ -156,10 +184,14 @@ impl Node {
             || image.brokers.get(&broker).is_some_and(|b| b.epoch == epoch)
     }
 
-    fn take_parked(&self, follower: BrokerId, of: impl Fn(&Parked) -> bool) -> Option<Parked> {
+    fn take_parked(
+        &self,
+        conversation: (BrokerId, Lane),
+        of: impl Fn(&Parked) -> bool,
+    ) -> Option<Parked> {
         let mut waiting = self.replication.serving.lock();
-        match waiting.0.get(&follower) {
-            Some(parked) if of(parked) => waiting.0.remove(&follower),
+        match waiting.0.get(&conversation) {
+            Some(parked) if of(parked) => waiting.0.remove(&conversation),
             _ => None,
         }
     }
@@ -194,38 +226,51 @@ impl Node {
 
     /// A partition has more records than before: who waits for that is answered.
     pub(crate) fn wake_followers(&self, partition: &Arc<Partition>, now: Now) {
-        let waiting: Vec<(BrokerId, Parked)> = {
+        let waiting: Vec<((BrokerId, Lane), Parked)> = {
             let mut waiting = self.replication.serving.lock();
+            let rests = |p: &Parked| self.room(p.catches_up, now).1.is_some();
             let asked = waiting.0.iter();
-            let asked = asked.filter(|(_, p)| p.asks.contains_key(&partition.key));
-            let followers: Vec<BrokerId> = asked.map(|(id, _)| *id).collect();
-            let take = |id| Some((id, waiting.0.remove(&id)?));
-            followers.into_iter().filter_map(take).collect()
+            let asked = asked.filter(|(_, p)| p.asks.contains_key(&partition.key) && !rests(p));
+            let conversations: Vec<(BrokerId, Lane)> = asked.map(|(c, _)| *c).collect();
+            let take = |c| Some((c, waiting.0.remove(&c)?));
+            conversations.into_iter().filter_map(take).collect()
         };
-        for (follower, parked) in waiting {
+        for (conversation, parked) in waiting {
             let Some(ask) = parked.asks.get(&partition.key) else {
                 continue;
             };
-            let mut left = self.settings.cluster.fetch_bytes;
-            let served = self.serve(follower, parked.broker_epoch, ask, &mut left, now);
-            self.send_served(follower, parked.number, served.into_iter().collect());
+            let (mut left, _) = self.room(parked.catches_up, now);
+            let most = left;
+            let served = self.serve(conversation.0, parked.broker_epoch, ask, &mut left, now);
+            let served = served.into_iter().collect();
+            self.send_served(conversation, parked.number, served, most, now);
         }
     }
 
     /// Nothing new came in time: the follower hears where the high watermarks are.
-    pub(crate) fn answer_late(&self, follower: BrokerId, now: Now) {
-        let Some(parked) = self.take_parked(follower, |p| p.deadline <= now.mono) else {
+    pub(crate) fn answer_late(&self, follower: BrokerId, lane: Lane, now: Now) {
+        let conversation = (follower, lane);
+        let Some(parked) = self.take_parked(conversation, |p| p.deadline <= now.mono) else {
             return;
         };
-        let mut left = self.settings.cluster.fetch_bytes;
+        let (mut left, _) = self.room(parked.catches_up, now);
+        let most = left;
         let mut served = Vec::new();
         for ask in parked.asks.values() {
             served.extend(self.serve(follower, parked.broker_epoch, ask, &mut left, now));
         }
-        self.send_served(follower, parked.number, served);
+        self.send_served(conversation, parked.number, served, most, now);
     }
 
-    fn send_served(&self, to: BrokerId, number: i64, served: Vec<Served>) {
+    /// Sends an answer, of not much more than `max_bytes`.
+    fn send_served(
+        &self,
+        (to, lane): (BrokerId, Lane),
+        number: i64,
+        served: Vec<Served>,
+        max_bytes: usize,
+        now: Now,
+    ) {
         let mut parts = Vec::with_capacity(served.len());
         let mut plans = Vec::new();
         for one in served {
@@ -233,19 +278,29 @@ impl Node {
             parts.push(one.part);
         }
         if plans.is_empty() {
+            self.gave(lane, &parts, now);
             return self.send_peer(to, &Message::Records { number, parts });
         }
         self.run_job(Work::Replicate(Box::new(PeerRead {
             to,
+            lane,
             number,
             parts,
             plans,
-            max_bytes: self.settings.cluster.fetch_bytes,
+            max_bytes,
         })));
     }
 
+    fn gave(&self, lane: Lane, parts: &[PeerPart], now: Now) {
+        if lane == Lane::CatchUp {
+            let bytes = parts.iter().map(|p| p.records.len()).sum();
+            self.replication.rates.gives.lock().passed(bytes, now);
+        }
+    }
+
     /// What had to be read is there.
-    pub(crate) fn peer_read(&self, done: PeerReadDone) {
+    pub(crate) fn peer_read(&self, done: PeerReadDone, now: Now) {
+        self.gave(done.lane, &done.parts, now);
         for (key, error) in &done.failed {
             if let Some(partition) = self.by_key(*key) {
                 self.read_failed(&partition, error);
@@ -256,6 +311,13 @@ impl Node {
             parts: done.parts,
         };
         self.send_peer(done.to, &message);
+    }
+}
+
+fn lane_of(catches_up: Option<usize>) -> Lane {
+    match catches_up {
+        None => Lane::Tail,
+        Some(_) => Lane::CatchUp,
     }
 }
 

@@ -58,6 +58,7 @@ impl World {
             }
             self.start(at)?;
         }
+        self.end_moves()?;
         self.everyone_moves(SOON, true)
     }
 
@@ -166,9 +167,10 @@ impl World {
     pub(super) fn compare_copies(&mut self) -> Result<(), Violation> {
         self.stopped = true;
         let until = self.clock + SOON;
-        while !self.all_know_the_end() {
+        while !self.all_know_the_end() || self.check_places().is_err() {
             self.step()?;
             if self.clock > until {
+                self.check_places()?;
                 let all = 0..self.machines.len();
                 let what = format!("{:?}", all.map(|at| self.copies_of(at)).collect::<Vec<_>>());
                 return Err(Violation::new(
@@ -180,6 +182,7 @@ impl World {
         for at in 0..self.machines.len() {
             self.check_image(at)?;
         }
+
         let mut contents = BTreeMap::new();
         let all = 0..self.machines.len();
         let known: Vec<_> = all.clone().map(|at| self.copies_of(at)).collect();

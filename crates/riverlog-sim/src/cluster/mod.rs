@@ -7,6 +7,7 @@
 //! | `world` | the event loop, and the network |
 //! | `faults` | what goes wrong |
 //! | `clients` | producers and readers that find the leaders by metadata |
+//! | `moves` | replicas that move meanwhile |
 //! | `model` | what must be true |
 //! | `copies` | what lies in the folders of those that died |
 //! | `end` | all is healed: everyone moves, also without one; the in-sync sets are whole, all copies are equal |
@@ -17,6 +18,7 @@ mod end;
 mod faults;
 mod machine;
 mod model;
+mod moves;
 mod quorum;
 mod swarm;
 mod world;

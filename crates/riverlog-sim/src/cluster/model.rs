@@ -228,6 +228,8 @@ impl World {
             };
             for index in 0..self.swarm.partitions {
                 let Some(copy) = node.describe_copy(topic_id(), index) else {
+                    // Should it come back, it begins anew.
+                    self.model.watermarks.remove(&(at, index));
                     continue;
                 };
                 let p = &copy.partition;

@@ -16,6 +16,7 @@ use riverlog_wire::{BrokerId, ErrorCode};
 use super::clients::{Client, Outcome};
 use super::machine::Machine;
 use super::model::{Model, TOPIC, topic_id};
+use super::moves::Mover;
 use super::quorum::Quorum;
 use super::swarm::Swarm;
 use crate::model::Violation;
@@ -90,6 +91,7 @@ type Inbox = Arc<Mutex<Vec<(usize, u64, Outcome)>>>;
 pub(super) struct World {
     pub(super) random: Random,
     pub(super) swarm: Swarm,
+    pub(super) mover: Mover,
     pub(super) clock: Duration,
     trace: Trace,
     pub(super) queue: BTreeMap<(Duration, u64), Event>,
@@ -150,7 +152,8 @@ pub struct ClusterReport {
 /// Runs a cluster from a seed. `show` prints what happens.
 pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
     let mut random = Random::new(seed ^ 0xc1_05_7e_12);
-    let swarm = Swarm::draw(&mut random);
+    let mut swarm = Swarm::draw(&mut random);
+    let mover = Mover::draw(seed, &mut swarm);
     let machines = (0..swarm.nodes)
         .map(|_| Machine::new(random.next_u64()))
         .collect();
@@ -158,6 +161,7 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
         clients: Client::all(swarm.producers, swarm.readers, swarm.partitions),
         random,
         swarm,
+        mover,
         clock: Duration::from_secs(1),
         trace: Trace::new(show),
         queue: BTreeMap::new(),
@@ -347,6 +351,7 @@ impl World {
             Event::Client(me) => {
                 self.client_step(me);
                 self.perhaps_fail();
+                self.perhaps_move();
             }
             Event::Impatient { me, number } => {
                 if self.asking.get(&me) == Some(&number) {

@@ -1,9 +1,9 @@
-//! DescribeLogDirs v1–v5 (KIP-113, 827, 1066). One data folder; sizes are those of the segments, and of the disk that it
+//! DescribeLogDirs v1–v5 (KIP-113, 827, 1066). One data folder; copies that are led here, and those that follow. Sizes are those of the segments, and of the disk that it
 //! is on; −1 where there is none, as Kafka says "unknown".
 
 use std::collections::BTreeMap;
 
-use riverlog_core::metadata::{MetadataImage, TopicImage, TopicRef};
+use riverlog_core::metadata::{MetadataImage, TopicImage};
 use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::describe_log_dirs_request::DescribableLogDirTopic;
 use riverlog_wire::messages::describe_log_dirs_response::{
@@ -75,10 +75,9 @@ fn describe(
     topic: &TopicImage,
     partitions: impl IntoIterator<Item = i32>,
 ) -> DescribeLogDirsTopic {
-    let id = TopicRef::Id(topic.id);
     let described = partitions.into_iter().filter_map(|partition_index| {
-        let partition = door.node.partition(&id, partition_index).ok()?;
-        let size = door.node.describe_partition(&partition).size_bytes;
+        let copy = door.node.describe_copy(topic.id, partition_index)?;
+        let size = copy.partition.size_bytes;
         Some(DescribeLogDirsPartition {
             partition_index,
             partition_size: i64::try_from(size).unwrap_or(i64::MAX),

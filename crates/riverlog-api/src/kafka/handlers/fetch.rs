@@ -1,5 +1,5 @@
-//! Fetch v4–v18 (KIP-74, 98, 227, 320, 392, 516, 951). Records go from the cache or the file to the socket as they are stored. Reads from
-//! followers, and reads by followers, are not served yet; a rack is read and ignored.
+//! Fetch v4–v18 (KIP-74, 98, 227, 320, 392, 516, 951). Records go from the cache or the file to the socket as they are stored. Copies
+//! that follow serve readers too, and leaders send readers to them by their rack. Reads by Kafka's own followers are refused.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,6 +26,8 @@ use crate::kafka::session::Context;
 const SESSIONS_FROM: i16 = 7;
 /// Who leads instead (KIP-951).
 const LEADERS_FROM: i16 = 16;
+/// Readers that may be sent to a nearer copy (KIP-392).
+const RACKS_FROM: i16 = 11;
 /// zstd came with v10 (KIP-110).
 const ZSTD_FROM: i16 = 10;
 /// Topics by id.
@@ -38,7 +40,8 @@ pub(super) fn handle(context: &Context<'_>, request: FetchRequest, responder: Re
     let max_bytes = size(request.max_bytes).min(door.settings.max_fetch_bytes);
     // More than an answer may hold would never come.
     let min_bytes = size(request.min_bytes).min(max_bytes);
-    // Nothing is replicated yet: who comes as a follower would take unacknowledged records for his own.
+    // Nodes have messages of their own: who comes as a follower would take unacknowledged records for his own.
+    let rack = request.rack_id.clone();
     let is_follower = request.replica_id >= 0 || request.replica_state.replica_id >= 0;
     let ask = ask(version, request);
     let plan = door
@@ -82,7 +85,10 @@ pub(super) fn handle(context: &Context<'_>, request: FetchRequest, responder: Re
     let reply = Reply::new(move |answer: FetchAnswer| {
         respond(&door, version, isolation, &plan, answer, responder)
     });
-    node.fetch(command, context.now, reply);
+    match version >= RACKS_FROM {
+        true => node.fetch_near(command, &rack, context.now, reply),
+        false => node.fetch(command, context.now, reply),
+    }
 }
 
 fn size(bytes: i32) -> usize {
@@ -156,7 +162,7 @@ fn respond(
     let mut leading = BTreeSet::new();
     let mut records: Vec<Slices> = Vec::new();
     for (((place, _), mut part), read) in plan.partitions.iter().zip(answer.partitions).zip(read) {
-        if !read.show {
+        if !read.show && part.preferred.is_none() {
             continue;
         }
         part.error = read.error;
@@ -250,6 +256,7 @@ fn partition_data(
             -1
         },
         diverging_epoch,
+        preferred_read_replica: part.preferred.map_or(-1, |node| node.0),
         // Read uncommitted has no list at all, read committed one that may be empty.
         aborted_transactions: (isolation == Isolation::ReadCommitted
             && part.error == ErrorCode::NONE)
@@ -278,5 +285,6 @@ fn refused(error: ErrorCode) -> FetchedPartition {
         records: Slices::default(),
         aborted: Vec::new(),
         diverging_epoch: None,
+        preferred: None,
     }
 }

@@ -4,6 +4,7 @@ mod add_offsets_to_txn;
 mod add_partitions_to_txn;
 mod add_raft_voter;
 mod alter_configs;
+mod alter_partition_reassignments;
 mod alter_replica_log_dirs;
 mod alter_share_group_offsets;
 mod api_versions;
@@ -153,6 +154,7 @@ served! {
         TxnOffsetCommit => txn_offset_commit,
         DescribeConfigs => describe_configs,
         AlterConfigs => alter_configs,
+        AlterPartitionReassignments => alter_partition_reassignments,
         AlterReplicaLogDirs => alter_replica_log_dirs,
         DescribeLogDirs => describe_log_dirs,
         CreatePartitions => create_partitions,

@@ -2,7 +2,7 @@
 
 use riverlog_core::metadata::{
     AdminCommand, BrokerImage, ConfigChange, ConfigResource, IsrChange, MorePartitions, NewTopic,
-    TopicRef,
+    Reassignment, TopicRef,
 };
 use riverlog_wire::primitives::{DecodeError, Reader};
 use riverlog_wire::{BrokerId, LeaderEpoch, Offset};
@@ -20,6 +20,7 @@ const ALTER_CONFIGS: u32 = 8;
 const UPDATE_FEATURES: u32 = 9;
 const UNREGISTER: u32 = 10;
 const ELECT_LEADERS: u32 = 11;
+const REASSIGN: u32 = 12;
 
 /// `None` for a command that isn't forwarded.
 pub(super) fn write(w: &mut Out<'_>, command: &AdminCommand) -> Option<()> {
@@ -141,6 +142,17 @@ pub(super) fn write(w: &mut Out<'_>, command: &AdminCommand) -> Option<()> {
                 w.i32(*index);
             }
         }
+        AdminCommand::Reassign {
+            partitions,
+            factor_may_change,
+        } => {
+            w.unsigned_varint(REASSIGN);
+            w.bool(*factor_may_change);
+            w.compact_array_len(partitions.len());
+            for partition in partitions {
+                write_reassignment(w, partition);
+            }
+        }
         _ => return None,
     }
     Some(())
@@ -230,7 +242,34 @@ pub(super) fn read(r: &mut Reader<'_>) -> Result<AdminCommand, MessageError> {
                 r.elements(len, |r| Ok((r.compact_string()?.to_owned(), r.i32()?)))?
             },
         },
+        REASSIGN => AdminCommand::Reassign {
+            factor_may_change: r.bool()?,
+            partitions: {
+                let len = r.compact_array_len(6)?;
+                r.elements(len, read_reassignment)?
+            },
+        },
         value => return Err(unknown("command", value)),
+    })
+}
+
+fn write_reassignment(w: &mut Out<'_>, reassignment: &Reassignment) {
+    w.compact_string(&reassignment.topic);
+    w.i32(reassignment.index);
+    w.bool(reassignment.replicas.is_some());
+    if let Some(replicas) = &reassignment.replicas {
+        write_brokers(w, replicas);
+    }
+}
+
+fn read_reassignment(r: &mut Reader<'_>) -> Result<Reassignment, DecodeError> {
+    Ok(Reassignment {
+        topic: r.compact_string()?.to_owned(),
+        index: r.i32()?,
+        replicas: match r.bool()? {
+            true => Some(read_brokers(r)?),
+            false => None,
+        },
     })
 }
 

@@ -2,7 +2,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use riverlog_core::metadata::{
     AdminAnswer, AdminCommand, AdminResult, BrokerImage, ConfigChange, ConfigResource, IsrChange,
-    NewTopic, TopicRef,
+    NewTopic, Reassignment, TopicRef,
 };
 use riverlog_core::replica::FollowerAnswer;
 use riverlog_core::transactions::{TransactionAnswer, TransactionCommand, TransactionVersion};
@@ -150,6 +150,21 @@ fn all() -> Vec<Message> {
         forward(AdminCommand::Unregister {
             broker: BrokerId(3),
         }),
+        forward(AdminCommand::Reassign {
+            partitions: vec![
+                Reassignment {
+                    topic: "t".to_owned(),
+                    index: 3,
+                    replicas: Some(vec![BrokerId(4), BrokerId(1)]),
+                },
+                Reassignment {
+                    topic: "u".to_owned(),
+                    index: 0,
+                    replicas: None,
+                },
+            ],
+            factor_may_change: true,
+        }),
         forward(AdminCommand::ElectLeaders {
             partitions: vec![("t".to_owned(), 2)],
             unclean: true,
@@ -158,6 +173,13 @@ fn all() -> Vec<Message> {
             number: 1,
             broker_epoch: 2,
             asks: vec![ask()],
+            catches_up: None,
+        },
+        Message::Ask {
+            number: 2,
+            broker_epoch: 2,
+            asks: vec![ask()],
+            catches_up: Some(70_000),
         },
         Message::Report {
             broker_epoch: 2,
@@ -285,7 +307,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_without_harm(
-        which in 0..34_usize,
+        which in 0..36_usize,
         flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..6),
         noise in proptest::collection::vec(any::<u8>(), 0..60),
     ) {

@@ -1,0 +1,157 @@
+//! Replicas that move while all else goes on: to other nodes, to more or fewer of them, and back.
+
+use std::time::Duration;
+
+use riverlog_core::metadata::{AdminCommand, PartitionImage, Reassignment};
+use riverlog_log::disk::Random;
+use riverlog_node::Reply;
+use riverlog_wire::BrokerId;
+
+use super::model::TOPIC;
+use super::swarm::Swarm;
+use super::world::World;
+use crate::model::Violation;
+
+/// How long what moves may take once all is healed.
+const SOON: Duration = Duration::from_secs(30);
+/// How often it is asked for again then: whoever took the request may have died with it.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Who asks for it. Draws from a source of its own, so that a seed in which nothing moves is what it would be without this.
+pub(super) struct Mover {
+    random: Random,
+    /// Of 1,000 steps of clients; 0: nothing moves.
+    often: u64,
+}
+
+impl Mover {
+    /// Every other seed. Some bound what catching up may take, in some the controller moves things by itself.
+    pub(super) fn draw(seed: u64, swarm: &mut Swarm) -> Mover {
+        let mut random = Random::new(seed ^ 0x6d_6f_76_65);
+        let often = match random.chance(1, 2) {
+            true => 5 + random.below(40),
+            false => 0,
+        };
+        if often > 0 {
+            let mut set = |key: &str, value: &str| {
+                let configs = &mut swarm.settings.configs;
+                configs.insert(key.to_owned(), value.to_owned());
+            };
+            match random.below(6) {
+                0 => set("leader.replication.throttled.rate", "20000"),
+                1 => set("follower.replication.throttled.rate", "20000"),
+                2 => set("riverlog.rebalance", "true"),
+                _ => {}
+            }
+        }
+        Mover { random, often }
+    }
+
+    fn id_of(&mut self, nodes: usize) -> i32 {
+        self.random.below(nodes as u64) as i32 + 1
+    }
+
+    /// Two of the nodes or more, in any order.
+    fn replicas(&mut self, nodes: usize) -> Vec<BrokerId> {
+        let count = 2 + self.random.below(nodes.min(4) as u64 - 1) as usize;
+        let mut replicas = Vec::new();
+        while replicas.len() < count {
+            let id = BrokerId(self.id_of(nodes));
+            if !replicas.contains(&id) {
+                replicas.push(id);
+            }
+        }
+        replicas
+    }
+}
+
+impl World {
+    /// Now and then a partition is to be elsewhere, or what moves is taken back.
+    pub(super) fn perhaps_move(&mut self) {
+        if self.healing
+            || self.mover.often == 0
+            || self.mover.random.below(1_000) >= self.mover.often
+        {
+            return;
+        }
+        let nodes = self.machines.len();
+        let index = self.mover.random.below(self.swarm.partitions as u64) as i32;
+        let replicas = match self.mover.random.chance(1, 5) {
+            true => None,
+            false => Some(self.mover.replicas(nodes)),
+        };
+        let at = self.mover.id_of(nodes) as usize - 1;
+        self.ask_to_move(at, vec![(index, replicas)]);
+    }
+
+    fn ask_to_move(&mut self, at: usize, wanted: Vec<(i32, Option<Vec<BrokerId>>)>) {
+        let Some((node, now)) = self.node(at) else {
+            return;
+        };
+        self.note(format_args!("at {at}: to be moved {wanted:?}"));
+        let partitions = wanted.into_iter().map(|(index, replicas)| Reassignment {
+            topic: TOPIC.to_owned(),
+            index,
+            replicas,
+        });
+        let command = AdminCommand::Reassign {
+            partitions: partitions.collect(),
+            factor_may_change: true,
+        };
+        node.admin(command, now, Reply::new(|_| {}));
+    }
+
+    /// All is healed: what moves arrives, and each partition has three copies again.
+    pub(super) fn end_moves(&mut self) -> Result<(), Violation> {
+        if self.mover.often == 0 {
+            return Ok(());
+        }
+        let (until, mut next) = (self.clock + SOON, self.clock);
+        loop {
+            let image = self.newest_image();
+            let partitions = image.and_then(|i| Some(i.topic(TOPIC)?.partitions.clone()));
+            let partitions = partitions.unwrap_or_default();
+            let done = |p: &PartitionImage| !p.is_moving() && p.replicas.len() == 3;
+            if !partitions.is_empty() && partitions.iter().all(done) {
+                return Ok(());
+            }
+            if self.clock > until {
+                let what = format!("{partitions:?}");
+                return Err(Violation::new(
+                    "what moves arrives once all is healed",
+                    what,
+                ));
+            }
+            if self.clock >= next {
+                next = self.clock + AGAIN;
+                let nodes = self.machines.len() as i32;
+                let three = |first: i32| (0..3).map(move |n| BrokerId((first + n) % nodes + 1));
+                let wanted = (0..).zip(&partitions).filter(|(_, p)| !done(p));
+                let wanted = wanted.map(|(index, _)| (index, Some(three(index).collect())));
+                let wanted = wanted.collect();
+                let at = self.mover.id_of(self.machines.len()) as usize - 1;
+                self.ask_to_move(at, wanted);
+            }
+            self.step()?;
+        }
+    }
+
+    /// Copies are where metadata says, and nowhere else.
+    pub(super) fn check_places(&self) -> Result<(), Violation> {
+        let image = self.newest_image();
+        let Some(topic) = image.as_ref().and_then(|i| i.topic(TOPIC)) else {
+            return Ok(());
+        };
+        for (at, machine) in self.machines.iter().enumerate() {
+            let Some(node) = &machine.node else { continue };
+            for (index, partition) in (0..).zip(&topic.partitions) {
+                let is_here = node.describe_copy(topic.id, index).is_some();
+                if is_here != partition.replicas.contains(&BrokerId(at as i32 + 1)) {
+                    let what = format!("partition {index} at {at}: {is_here}, {partition:?}");
+                    return Err(Violation::new("copies are where metadata says", what));
+                }
+            }
+        }
+        Ok(())
+    }
+}
