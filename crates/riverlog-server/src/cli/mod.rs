@@ -107,7 +107,7 @@ enum Command {
     /// Show, explain, set and check configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// Look at the cluster, and change who votes and leads
+    /// Look at the cluster, and change who votes, who leads, and what is where
     #[command(subcommand)]
     Cluster(cluster::Cluster),
     /// Watch topics, groups and brokers: what flows, and who is behind

@@ -37,6 +37,9 @@ pub(crate) struct Serve {
     /// Number of this node among others, and key node.id; 1 unless given
     #[arg(long, env = "RIVERLOG_NODE_ID", value_name = "N")]
     node_id: Option<i32>,
+    /// Rack or zone of this node, and key broker.rack: copies are spread over racks, and consumers may read from their own
+    #[arg(long, env = "RIVERLOG_RACK", value_name = "RACK")]
+    rack: Option<String>,
     /// Nodes that form a cluster, this one among them: HOST:PORT, comma-separated, where their clients come to
     #[arg(
         long,
@@ -93,6 +96,9 @@ impl Serve {
         }
         if let Some(id) = self.node_id {
             flags.push(("node.id".to_owned(), id.to_string(), "--node-id"));
+        }
+        if let Some(rack) = &self.rack {
+            flags.push(("broker.rack".to_owned(), rack.clone(), "--rack"));
         }
         if let Some(data) = &self.data {
             flags.push(("log.dirs".to_owned(), data.display().to_string(), "--data"));

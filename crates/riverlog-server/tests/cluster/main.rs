@@ -4,6 +4,7 @@
 mod common;
 mod doors;
 mod lives;
+mod moving;
 #[allow(unreachable_pub, reason = "a module of tests")]
 mod trio;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -38,9 +38,14 @@ pub fn places(n: usize) -> Vec<String> {
 }
 
 pub fn start(folder: &Path, places: &[String], id: usize) -> Server {
+    start_with(folder, places, id, &[])
+}
+
+fn start_with(folder: &Path, places: &[String], id: usize, flags: &[String]) -> Server {
     let (number, seeds) = (id.to_string(), places.join(","));
     let data = folder.join(&number);
-    let more = ["--node-id", &number, "--seeds", &seeds];
+    let mut more = vec!["--node-id", &number, "--seeds", &seeds];
+    more.extend(flags.iter().map(String::as_str));
     Server::start_at(&data, &places[id - 1], &more)
 }
 
@@ -134,25 +139,53 @@ pub struct Trio {
     folder: TempDir,
     pub places: Vec<String>,
     nodes: Vec<Option<Server>>,
+    /// Further flags of a node.
+    flags: fn(usize) -> Vec<String>,
 }
 
 impl Trio {
     /// Three empty nodes that have formed a cluster.
     pub fn form() -> Trio {
+        Trio::form_with(|_| Vec::new())
+    }
+
+    /// The same, with further flags for each.
+    pub fn form_with(flags: fn(usize) -> Vec<String>) -> Trio {
         let folder = tempfile::tempdir().unwrap();
         let places = places(3);
-        let nodes = (1..=3).map(|id| Some(start(folder.path(), &places, id)));
+        let node = |id| Some(start_with(folder.path(), &places, id, &flags(id)));
         let trio = Trio {
-            nodes: nodes.collect(),
+            nodes: (1..=3).map(node).collect(),
             folder,
             places,
+            flags,
         };
         agree(&trio.up());
-        // All know that all are let in.
-        let all =
-            |node: &&Server| metadata_at(&node.kafka, "").is_some_and(|m| m.brokers.len() == 3);
-        assert!(eventually(|| trio.up().iter().all(all)));
+        trio.all_let_in();
         trio
+    }
+
+    /// All know that all are let in.
+    fn all_let_in(&self) {
+        let count = self.up().len();
+        let all =
+            |node: &&Server| metadata_at(&node.kafka, "").is_some_and(|m| m.brokers.len() == count);
+        assert!(eventually(|| self.up().iter().all(all)));
+    }
+
+    /// One more node.
+    pub fn grow(&mut self) -> usize {
+        self.places.extend(places(1));
+        self.nodes.push(None);
+        let id = self.nodes.len();
+        self.start(id);
+        self.all_let_in();
+        id
+    }
+
+    /// A node's data folder.
+    pub fn data(&self, id: usize) -> PathBuf {
+        self.folder.path().join(id.to_string())
     }
 
     pub fn up(&self) -> Vec<&Server> {
@@ -185,7 +218,8 @@ impl Trio {
     }
 
     pub fn start(&mut self, id: usize) {
-        self.nodes[id - 1] = Some(start(self.folder.path(), &self.places, id));
+        let flags = (self.flags)(id);
+        self.nodes[id - 1] = Some(start_with(self.folder.path(), &self.places, id, &flags));
     }
 
     /// The controller, as all that are up know it.
@@ -246,6 +280,21 @@ impl Trio {
             (at, word().to_owned())
         };
         text.lines().map(line).collect()
+    }
+
+    /// A command against any node that is there, which does what it is asked.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{args:?}: {words}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The rows of a command's answer.
+    pub fn rows(&self, args: &[&str]) -> Vec<serde_json::Value> {
+        let all = [args, &["-o", "json"]].concat();
+        let table: serde_json::Value = serde_json::from_str(&self.ok(&all)).unwrap();
+        table["data"].as_array().unwrap().clone()
     }
 
     /// A command against any node that is there.

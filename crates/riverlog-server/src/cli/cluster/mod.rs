@@ -2,7 +2,10 @@
 
 mod elect;
 mod health;
+mod moving;
 mod quorum;
+mod reassign;
+mod spread;
 
 use clap::Subcommand;
 use serde_json::json;
@@ -11,7 +14,7 @@ use super::Context;
 use super::output::Table;
 use crate::failure::{Exit, Failure};
 
-/// Looks at the cluster, and changes who votes and leads.
+/// Looks at the cluster, and changes who votes, who leads, and what is where.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Cluster {
     /// One line on everything; exit code 1 when partitions are offline
@@ -34,6 +37,14 @@ pub(crate) enum Cluster {
     },
     /// Make the first replica of each partition its leader again
     Elect(elect::Elect),
+    /// Move partitions to other nodes, or give them more or fewer copies
+    Reassign(reassign::Reassign),
+    /// Move everything off a node, so that it can leave
+    Drain(spread::Drain),
+    /// Spread copies and leaderships evenly over nodes and racks
+    Rebalance(spread::Rebalance),
+    /// Take a node that is stopped and empty out of the list of nodes
+    Unregister(spread::Unregister),
 }
 
 impl Cluster {
@@ -69,6 +80,10 @@ impl Cluster {
                 quorum::change(&mut client, context, node, quorum::Wanted::Remove)
             }
             Cluster::Elect(elect) => elect.run(&mut client, &metadata, context),
+            Cluster::Reassign(reassign) => reassign.run(&mut client, &metadata, context),
+            Cluster::Drain(drain) => drain.run(&mut client, context),
+            Cluster::Rebalance(rebalance) => rebalance.run(&mut client, &metadata, context),
+            Cluster::Unregister(unregister) => unregister.run(&mut client, &metadata, context),
             Cluster::Status => {
                 let partitions = || metadata.topics.iter().flat_map(|t| &t.partitions);
                 let offline = partitions().filter(|p| p.leader_id < 0).count();
