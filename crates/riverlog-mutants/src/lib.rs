@@ -179,6 +179,26 @@ mutants! {
         ExpiryWithoutTarget = "expiry-without-target",
         /// A silent member of the consumer protocol is never expired.
         SilentMemberKept = "silent-member-kept",
+        /// A member of a share group is told that its word holds before it is kept.
+        ShareAnsweredEarly = "share-answered-early",
+        /// Updates of what is kept of a share group move its start, and say nothing of single records.
+        ShareRecordsForgotten = "share-records-forgotten",
+        /// Records of which a share group's leader had said nothing count as done with for the next one.
+        ShareGapsArchived = "share-gaps-archived",
+        /// It isn't kept how often a share group has tried a record.
+        ShareCountForgotten = "share-count-forgotten",
+        /// A share group tries a record as often as it is given back.
+        ShareLimitIgnored = "share-limit-ignored",
+        /// What a member of a share group has acquired is its for ever.
+        ShareLockForEver = "share-lock-for-ever",
+        /// Any member of a share group may acknowledge what any other has.
+        ShareStrangerHeard = "share-stranger-heard",
+        /// A share group gives out the next record of a key while one is out.
+        ShareKeyLockIgnored = "share-key-lock-ignored",
+        /// A new leader takes it that no two records in flight have the same key.
+        ShareKeysNotReadAgain = "share-keys-not-read-again",
+        /// It isn't kept until when a record is to rest.
+        ShareRestForgotten = "share-rest-forgotten",
     }
     Cluster {
         /// What a follower said in an earlier life counts for the in-sync set.

@@ -22,6 +22,7 @@ use crate::history::{History, place_of};
 use crate::host::SimHost;
 use crate::keyed::Keyed;
 use crate::model::{Model, Place, Violation};
+use crate::shares::Shares;
 use crate::subscribers::Subscribers;
 use crate::swarm::{Ending, Swarm};
 use crate::trace::Trace;
@@ -52,6 +53,7 @@ pub(crate) struct Core {
     pub(crate) keyed: Keyed,
     pub(crate) classic: ClassicGroup,
     pub(crate) subscribers: Subscribers,
+    pub(crate) shares: Shares,
     pub(crate) trace: Trace,
     pub(crate) history: History,
     pub(crate) clock: Duration,
@@ -110,6 +112,7 @@ impl Core {
             keyed: Keyed::new(),
             classic: ClassicGroup::default(),
             subscribers: Subscribers::default(),
+            shares: Shares::default(),
             trace: Trace::new(options.show),
             history: History::new(options.history, &swarm),
             clock: Duration::ZERO,

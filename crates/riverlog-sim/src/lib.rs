@@ -19,6 +19,7 @@ mod host;
 mod keyed;
 mod model;
 mod network;
+mod shares;
 mod subscribers;
 mod swarm;
 mod trace;

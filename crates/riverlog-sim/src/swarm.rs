@@ -8,6 +8,7 @@ use riverlog_log::disk::Random;
 use riverlog_node::NodeSettings;
 
 use crate::model::Place;
+use crate::shares::SharePlan;
 
 /// What a seed decides before it begins.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct Swarm {
     pub(crate) classic: usize,
     /// Members of a group of the consumer protocol that do nothing but to share.
     pub(crate) subscribers: usize,
+    /// Whether there is a share group.
+    pub(crate) shares: Option<SharePlan>,
     pub(crate) operations: u64,
     pub(crate) settings: NodeSettings,
     /// Of 1,000 steps, how many are which fault.
@@ -175,6 +178,7 @@ impl Swarm {
             keyed: None,
             classic: 0,
             subscribers: 0,
+            shares: None,
             operations: 200 + random.below(1_200),
             settings,
             kill: one_of(random, &[0, 2, 10]),
@@ -279,6 +283,33 @@ impl Swarm {
             self.subscribers = one_of(&mut random, &[2, 3, 5]);
             let session = Duration::from_secs(one_of(&mut random, &[2, 10]));
             self.settings.groups.consumer_session_timeout = session;
+        }
+        self
+    }
+
+    /// Four of seventeen seeds have a share group, half of them with keys in order; drawn beside the rest, too.
+    pub(crate) fn with_shares(mut self, seed: u64) -> Swarm {
+        let mut random = Random::new(seed ^ 0x0073_6861_7265_7321);
+        if matches!(seed % 17, 1 | 6 | 9 | 14) {
+            self.shares = Some(SharePlan {
+                members: one_of(&mut random, &[1, 2, 4]),
+                key_order: random.chance(1, 2),
+                backoff: Duration::from_millis(one_of(&mut random, &[0, 0, 100, 700])),
+            });
+            let configs = &mut self.settings.configs;
+            let mut set = |key: &str, value: &str| {
+                configs.insert(format!("share.coordinator.{key}"), value.to_owned());
+            };
+            set(
+                "state.topic.num.partitions",
+                one_of(&mut random, &["1", "3"]),
+            );
+            set(
+                "snapshot.update.records.per.snapshot",
+                one_of(&mut random, &["2", "10", "500"]),
+            );
+            let least = "group.share.min.record.lock.duration.ms";
+            configs.insert(least.to_owned(), "1000".to_owned());
         }
         self
     }

@@ -10,7 +10,7 @@ use riverlog_core::transactions::TransactionAnswer;
 use riverlog_log::disk::Random;
 use riverlog_node::{
     AppendAnswer, AppendFailure, FetchAnswer, FetchCommand, FetchPartition, Isolation, Job,
-    JobDone, Reply, StableAnswer,
+    JobDone, Reply, ShareFetchAnswer, StableAnswer,
 };
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, TopicId};
 
@@ -21,6 +21,7 @@ use crate::faults;
 use crate::keyed;
 use crate::model::Violation;
 use crate::network::Request;
+use crate::shares;
 use crate::subscribers;
 use crate::swarm::Swarm;
 use crate::transactions;
@@ -41,6 +42,7 @@ pub(crate) enum Outcome {
     Marker(Result<(), ErrorCode>),
     Stable(StableAnswer),
     Transaction(TransactionAnswer),
+    Shared(ShareFetchAnswer),
     /// The connection is gone, or the node: what was asked may or may not have happened.
     Lost,
 }
@@ -104,7 +106,8 @@ pub fn run(seed: u64, options: Options) -> Report {
         .with_transactions(seed)
         .with_more(seed)
         .with_coordinators(seed)
-        .with_subscribers(seed);
+        .with_subscribers(seed)
+        .with_shares(seed);
     let clients = Client::all(&swarm);
     if let Some(pace) = options.pace {
         swarm.think = Duration::from_secs(clients.len() as u64) / pace.max(1) as u32;
@@ -202,12 +205,29 @@ impl World {
                 ..NewTopic::default()
             }));
         }
-        let done: Arc<Mutex<Option<Result<AdminAnswer, ErrorCode>>>> = Arc::default();
-        let out = Arc::clone(&done);
-        let command = AdminCommand::CreateTopics {
+        if self.core.swarm.shares.is_some() {
+            topics.push(NewTopic {
+                name: shares::TOPIC.to_owned(),
+                partitions: shares::PARTITIONS,
+                replication_factor: 1,
+                id: shares::ID,
+                ..NewTopic::default()
+            });
+        }
+        self.admin(AdminCommand::CreateTopics {
             topics,
             validate_only: false,
-        };
+        })?;
+        match self.core.swarm.shares {
+            Some(plan) => self.admin(plan.configs()),
+            None => Ok(()),
+        }
+    }
+
+    /// Something that must succeed before clients begin.
+    fn admin(&mut self, command: AdminCommand) -> Result<(), Violation> {
+        let done: Arc<Mutex<Option<Result<AdminAnswer, ErrorCode>>>> = Arc::default();
+        let out = Arc::clone(&done);
         if let Some((node, now)) = self.core.node() {
             node.admin(
                 command,

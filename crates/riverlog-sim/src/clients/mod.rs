@@ -8,6 +8,7 @@ pub(crate) mod managed;
 mod producer;
 mod reader;
 mod scanner;
+mod sharer;
 mod subscriber;
 pub(crate) mod transactor;
 mod trimmer;
@@ -41,6 +42,7 @@ pub(crate) enum Client {
     Scanner(scanner::Scanner),
     Classic(classic::Classic),
     Subscriber(subscriber::Subscriber),
+    Sharer(sharer::Sharer),
 }
 
 impl Client {
@@ -86,6 +88,9 @@ impl Client {
         for number in 0..swarm.subscribers {
             all.push(Client::Subscriber(subscriber::Subscriber::new(number)));
         }
+        for number in 0..swarm.shares.map_or(0, |plan| plan.members) {
+            all.push(Client::Sharer(sharer::Sharer::new(number)));
+        }
         all
     }
     /// What the history has to know of it first.
@@ -121,6 +126,7 @@ impl Client {
             Client::Scanner(client) => client.step(core, me)?,
             Client::Classic(client) => client.step(core, me),
             Client::Subscriber(client) => client.step(core, me),
+            Client::Sharer(client) => client.step(core, me),
         }
         if !self.waits() {
             core.think(me);
@@ -142,6 +148,7 @@ impl Client {
             Client::Scanner(client) => client.outcome(core, outcome),
             Client::Classic(client) => client.outcome(core, outcome),
             Client::Subscriber(client) => client.outcome(core, outcome),
+            Client::Sharer(client) => client.outcome(core, outcome),
         }
     }
     /// Whether an operation is under way.
@@ -159,6 +166,7 @@ impl Client {
             Client::Scanner(client) => client.waits,
             Client::Classic(client) => client.waits,
             Client::Subscriber(client) => client.waits,
+            Client::Sharer(client) => client.waits,
         }
     }
     /// A power cut may have taken records of this topic, which opted out of syncing.
@@ -184,6 +192,7 @@ impl Client {
             Client::Scanner(client) => client.progress = 0,
             Client::Classic(client) => client.heal(core),
             Client::Subscriber(client) => client.heal(),
+            Client::Sharer(client) => client.heal(),
             Client::Trimmer(_) => {}
         }
     }
@@ -208,6 +217,7 @@ impl Client {
             Client::Scanner(client) => client.progress >= 3,
             Client::Classic(client) => client.has_progressed(),
             Client::Subscriber(client) => client.has_progressed(),
+            Client::Sharer(client) => client.has_progressed(),
             Client::Trimmer(_) => true,
         }
     }
