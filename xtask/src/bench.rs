@@ -245,6 +245,31 @@ const BENCHES: &[Bench] = &[
         what: coordinated(&["members"], 1),
     },
     Bench {
+        name: "consumer-group",
+        about: "F21: the same for a group of the consumer protocol (KIP-848): a cold start, an 11th joins",
+        what: coordinated(&["consumer-members"], 1),
+    },
+    Bench {
+        name: "heartbeats-10000",
+        about: "10,000 members of 1,000 groups of the consumer protocol, each with a heartbeat every five seconds",
+        what: coordinated(&["heartbeats"], 0),
+    },
+    Bench {
+        name: "share-1",
+        about: "a share group on one partition: one consumer, 100,000 records of 1,000 bytes accepted, then 1,000 a second",
+        what: coordinated(&["share", "--consumers", "1"], 1),
+    },
+    Bench {
+        name: "share-10",
+        about: "the same with 10 consumers",
+        what: coordinated(&["share", "--consumers", "10"], 1),
+    },
+    Bench {
+        name: "share-100",
+        about: "the same with 100 consumers",
+        what: coordinated(&["share", "--consumers", "100"], 1),
+    },
+    Bench {
         name: "commits-1000",
         about: "1,000 groups commit an offset once a second, open loop",
         what: coordinated(&["commits", "--groups", "1000"], 1),

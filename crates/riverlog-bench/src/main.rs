@@ -5,10 +5,12 @@ mod commits;
 mod compaction;
 mod embedded;
 mod floor;
+mod heartbeats;
 mod http;
 mod measure;
 mod members;
 mod nats;
+mod share;
 mod transactions;
 mod wire;
 
@@ -170,6 +172,54 @@ enum What {
         /// HOST:PORT.
         broker: String,
     },
+    /// A group of the consumer protocol: a cold start, one more member.
+    ConsumerMembers {
+        /// Members.
+        #[arg(long, default_value_t = 10)]
+        members: usize,
+        /// Partitions that they share.
+        #[arg(long, default_value_t = 100)]
+        partitions: usize,
+        /// Milliseconds between a member's heartbeats.
+        #[arg(long, default_value_t = 500)]
+        heartbeat_ms: u64,
+        /// HOST:PORT.
+        broker: String,
+    },
+    /// Members of the consumer protocol that do nothing but live; CPU is that of the broker (BROKER_PID).
+    Heartbeats {
+        /// Members.
+        #[arg(long, default_value_t = 10_000)]
+        members: usize,
+        /// Groups that they belong to.
+        #[arg(long, default_value_t = 1_000)]
+        groups: usize,
+        /// Seconds.
+        #[arg(long, default_value_t = 20)]
+        seconds: u64,
+        /// Milliseconds between a member's heartbeats.
+        #[arg(long, default_value_t = 5_000)]
+        interval_ms: u64,
+        /// HOST:PORT.
+        broker: String,
+    },
+    /// Consumers of a share group on one partition: records a second, and how long one waits.
+    Share {
+        /// Consumers.
+        #[arg(long, default_value_t = 10)]
+        consumers: usize,
+        /// Records that are there when they begin.
+        #[arg(long, default_value_t = 100_000)]
+        records: u64,
+        /// Seconds at a steady pace afterwards.
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+        /// Group setting KEY=VALUE, such as riverlog.share.key.order=true.
+        #[arg(long)]
+        group_config: Vec<String>,
+        /// HOST:PORT.
+        broker: String,
+    },
     /// Transactions that write a record to each of some partitions and commit, one after the other.
     Transactions {
         /// Partitions.
@@ -265,6 +315,37 @@ fn main() -> Result<()> {
             partitions,
             std::time::Duration::from_millis(heartbeat_ms),
         ),
+        What::ConsumerMembers {
+            members,
+            partitions,
+            heartbeat_ms,
+            broker,
+        } => heartbeats::changes(
+            &broker,
+            members,
+            partitions,
+            std::time::Duration::from_millis(heartbeat_ms),
+        ),
+        What::Heartbeats {
+            members,
+            groups,
+            seconds,
+            interval_ms,
+            broker,
+        } => heartbeats::steady(
+            &broker,
+            members,
+            groups,
+            seconds,
+            std::time::Duration::from_millis(interval_ms),
+        ),
+        What::Share {
+            consumers,
+            records,
+            seconds,
+            group_config,
+            broker,
+        } => share::run(&broker, consumers, records, seconds, &group_config),
         What::Transactions {
             partitions,
             seconds,
