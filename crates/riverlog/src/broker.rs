@@ -14,6 +14,7 @@ use riverlog_wire::ErrorCode;
 use crate::consumer::Consumer;
 use crate::group::ConsumerGroup;
 use crate::publish::{Message, Publisher, RecordId};
+use crate::shared::{SharedConsumer, SharedSubscription};
 use crate::subscription::Subscription;
 use crate::topic::{Topic, TopicBuilder};
 use crate::transaction::TransactionalProducer;
@@ -408,6 +409,46 @@ impl Broker {
     /// ```
     pub fn subscribe_with(&self, subscription: Subscription) -> Result<Consumer> {
         Consumer::join(self.clone(), subscription)
+    }
+    /// Joins a share group: its members read together, record by record, and acknowledge each on its own.
+    ///
+    /// - Errors: [`Error::UnknownTopic`]; those of the group, as [`Error::Refused`].
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("jobs", 1)?;
+    /// # broker.publish("jobs", None, b"work")?;
+    /// # use std::time::Duration;
+    /// let mut consumer = broker.subscribe_shared("jobs", "workers", "worker-1")?;
+    /// for job in consumer.poll(10, Duration::from_secs(1))? {
+    ///     consumer.ack(&job)?;
+    /// }
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
+    pub fn subscribe_shared(
+        &self,
+        topic: &str,
+        group: &str,
+        consumer_id: &str,
+    ) -> Result<SharedConsumer> {
+        self.subscribe_shared_with(SharedSubscription::new(&[topic], group, consumer_id))
+    }
+    /// Joins a share group with several topics, or says what the group is to be like.
+    ///
+    /// ```
+    /// # let broker = riverlog::Broker::in_memory();
+    /// # broker.create_topic("jobs", 1)?;
+    /// use riverlog::SharedSubscription;
+    /// let in_order = SharedSubscription::new(&["jobs"], "workers", "worker-1").key_order(true);
+    /// let consumer = broker.subscribe_shared_with(in_order)?;
+    /// # drop(consumer);
+    /// # Ok::<(), riverlog::Error>(())
+    /// ```
+    pub fn subscribe_shared_with(
+        &self,
+        subscription: SharedSubscription,
+    ) -> Result<SharedConsumer> {
+        SharedConsumer::join(self.clone(), subscription)
     }
     /// A consumer group that has members or offsets.
     ///

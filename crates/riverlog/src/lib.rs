@@ -28,6 +28,8 @@
 //! - A partition goes to one consumer of a group at a time. Joins and leaves move only what must move; a consumer that
 //!   lost a partition can't commit for it any more.
 //! - Records of a [`Transaction`], and the offsets committed in it, count together or not at all.
+//! - Members of a share group ([`Broker::subscribe_shared`]) read a partition together: each record goes to one of them at a
+//!   time and is acknowledged on its own, in order per key where the group wants that.
 //! - At-least-once by default: what was handed out and not committed comes again. [`Delivery::AtMostOnce`] commits first.
 //!
 //! # Features
@@ -43,6 +45,7 @@ mod group;
 mod listen;
 mod publish;
 mod record;
+mod shared;
 mod subscription;
 mod topic;
 mod transaction;
@@ -55,6 +58,7 @@ pub use group::{ConsumerGroup, Lag, Member, PartitionLag};
 pub use listen::Listener;
 pub use publish::{Message, RecordId};
 pub use record::Record;
+pub use shared::{SharedConsumer, SharedRecord, SharedSubscription};
 pub use subscription::{Delivery, Start, Subscription};
 pub use topic::{Durability, Full, Partition, Topic, TopicBuilder};
 pub use transaction::{Transaction, TransactionalProducer};

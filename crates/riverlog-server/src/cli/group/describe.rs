@@ -35,6 +35,11 @@ pub(super) struct Member {
 }
 
 impl Described {
+    /// Whether its members share partitions record by record.
+    pub(super) fn is_share(&self) -> bool {
+        self.protocol_type == "share"
+    }
+
     /// Whether members change places right now.
     pub(super) fn is_rebalancing(&self) -> bool {
         matches!(
@@ -95,8 +100,12 @@ pub(super) fn described(client: &mut Client, group: &str) -> Result<Described, F
     })
 }
 
-/// Partitions that a share group has begun, and records in them that nobody has accepted yet.
-pub(super) fn shared(client: &mut Client, group: &str) -> Result<(usize, i64), Failure> {
+/// What a share group has begun: by topic and partition, everything before which is done with, and records from there on that nobody
+/// has accepted yet; −1 where the broker doesn't know.
+pub(super) type Begun = BTreeMap<(String, i32), (i64, i64)>;
+
+/// What a share group has begun.
+pub(super) fn shared(client: &mut Client, group: &str) -> Result<Begun, Failure> {
     let request = DescribeShareGroupOffsetsRequest {
         groups: vec![DescribeShareGroupOffsetsRequestGroup {
             group_id: group.to_owned(),
@@ -106,10 +115,14 @@ pub(super) fn shared(client: &mut Client, group: &str) -> Result<(usize, i64), F
     let response = client.ask_coordinator(group, &request, |r| {
         r.groups.first().map_or(ErrorCode::NONE, |g| g.error_code)
     })?;
-    let groups = response.groups.into_iter();
-    let partitions = groups.flat_map(|g| g.topics).flat_map(|t| t.partitions);
-    let begun = partitions.filter(|p| p.start_offset >= 0);
-    Ok(begun.fold((0, 0), |(count, lag), p| (count + 1, lag + p.lag.max(0))))
+    let mut begun = Begun::new();
+    for topic in response.groups.into_iter().flat_map(|g| g.topics) {
+        for part in topic.partitions.iter().filter(|p| p.start_offset >= 0) {
+            let key = (topic.topic_name.clone(), part.partition_index);
+            begun.insert(key, (part.start_offset, part.lag));
+        }
+    }
+    Ok(begun)
 }
 
 /// A group that the classic request doesn't know: one of the consumer protocol, a share group, or none at all.

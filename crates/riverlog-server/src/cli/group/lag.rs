@@ -10,7 +10,7 @@ use riverlog_wire::messages::DescribeConfigsRequest;
 use riverlog_wire::messages::describe_configs_request::DescribeConfigsResource;
 use serde_json::{Value, json};
 
-use super::describe::{Described, described};
+use super::describe::{Described, described, shared};
 use crate::cli::Context;
 use crate::cli::consume::committed_of;
 use crate::cli::output::Table;
@@ -38,6 +38,8 @@ pub(super) struct Row {
     pub(super) topic: String,
     pub(super) partition: i32,
     pub(super) committed: Option<i64>,
+    /// Of a share group: records from `committed` on that nobody has accepted yet.
+    pub(super) unaccepted: Option<i64>,
     /// First offset, and the next to be written; `None` while nobody knows them.
     pub(super) bounds: Option<(i64, i64)>,
     pub(super) leader: Option<i32>,
@@ -67,12 +69,12 @@ impl Row {
 
     /// Records that wait; never negative.
     pub(super) fn lag(&self) -> Option<i64> {
-        self.standing().lag()
+        self.unaccepted.or_else(|| self.standing().lag())
     }
 
     /// Records that wait; all that there are where nothing was committed yet.
     fn waiting(&self) -> i64 {
-        self.standing().waiting()
+        self.unaccepted.unwrap_or_else(|| self.standing().waiting())
     }
 
     /// Records that retention took before they were committed.
@@ -82,7 +84,10 @@ impl Row {
 
     /// How long the first waiting record waits, in seconds.
     pub(super) fn behind(&self, now_ms: i64) -> Option<f64> {
-        self.standing().behind(now_ms)
+        match self.lag()? {
+            0 => Some(0.0),
+            _ => self.standing().behind(now_ms),
+        }
     }
 
     /// Seconds until the first waiting record is old enough to be deleted; `None` when age deletes nothing that waits.
@@ -106,7 +111,17 @@ pub(super) fn rows(
     group: &str,
     described: &Described,
 ) -> Result<Vec<Row>, Failure> {
-    let committed = committed_of(client, group, None)?;
+    let mut unaccepted = BTreeMap::new();
+    let committed = match described.is_share() {
+        false => committed_of(client, group, None)?,
+        true => {
+            let begun = shared(client, group)?;
+            let lags = begun.iter().filter(|(_, (_, lag))| *lag >= 0);
+            unaccepted.extend(lags.map(|(key, (_, lag))| (key.clone(), *lag)));
+            let begun = begun.into_iter();
+            begun.map(|(key, (start, _))| (key, start)).collect()
+        }
+    };
     let owners = described.owners();
     let keys: BTreeSet<(String, i32)> = committed.keys().chain(owners.keys()).cloned().collect();
     let names: BTreeSet<String> = keys.iter().map(|k| k.0.clone()).collect();
@@ -136,6 +151,7 @@ pub(super) fn rows(
         .into_iter()
         .map(|key| Row {
             committed: committed.get(&key).copied(),
+            unaccepted: unaccepted.get(&key).copied(),
             bounds: at.get(&key).map(|(bounds, _)| *bounds),
             leader: at.get(&key).and_then(|(_, leader)| *leader),
             member: owners.get(&key).map(|m| m.id.clone()),
@@ -297,6 +313,7 @@ mod tests {
             topic: "t".to_owned(),
             partition: 0,
             committed,
+            unaccepted: None,
             bounds,
             leader: Some(1),
             member: None,

@@ -20,7 +20,7 @@ use super::output::Table;
 use super::topic::finish;
 use crate::client::{Client, RETRY};
 use crate::failure::Failure;
-use describe::{described, shared};
+use describe::described;
 use lag::rows;
 
 /// Shows and changes consumer groups.
@@ -159,13 +159,9 @@ fn describe(groups: &[String], context: &Context) -> Result<(), Failure> {
                 continue;
             }
         };
-        let (partitions, lag) = match described.protocol_type.as_str() {
-            "share" => shared(&mut client, group)?,
-            _ => {
-                let rows = rows(&mut client, group, &described)?;
-                (rows.len(), rows.iter().filter_map(lag::Row::lag).sum())
-            }
-        };
+        let rows = rows(&mut client, group, &described)?;
+        let partitions = rows.len();
+        let lag: i64 = rows.iter().filter_map(lag::Row::lag).sum();
         let coordinator = client.coordinator(group)?;
         table.row(vec![
             json!(group),
