@@ -21,6 +21,7 @@ use crate::groups::OFFSETS_TOPIC;
 use crate::node::Node;
 use crate::notice::Notice;
 use crate::partition::{Owed, Partition, Role, State, retention_records};
+use crate::quorum::Quorum;
 use crate::share::SHARE_TOPIC;
 use crate::tables::{Slot, Topic, TopicInfo};
 use crate::transactions::TRANSACTIONS_TOPIC;
@@ -103,6 +104,10 @@ impl Node {
         }
         if !removed.is_empty() {
             self.tell_share_state_of_topics(now);
+        }
+        if self.settings.quorum == Quorum::Shared {
+            self.drop_moved_held(now);
+            self.share_asks_moved(now);
         }
     }
 

@@ -70,6 +70,8 @@ counters! {
     cleaner_io "cleaner_io_bytes_total" "Bytes that the cleaner has read and written"
     cleaner_removed_bytes "cleaner_removed_bytes_total" "Bytes that compaction has freed"
     cleaner_removed_records "cleaner_removed_records_total" "Records that compaction has removed"
+    dead_letters "share_dead_letters_total" "Records of share groups that were put into their topic for dead letters"
+    dead_letter_failures "share_dead_letter_failures_total" "Records of share groups that were archived because they could not become dead letters"
     groups_overtaken "groups_overtaken_total" "Times that retention deleted records of a partition that a group had not committed"
     flush_nanos "flush_seconds_total" "Time that group commits took"
 }

@@ -495,6 +495,8 @@ impl Node {
                 Timer::Retry => self.retry(now),
                 Timer::Forwards => self.expire_forwards(now),
                 Timer::Asked => self.expire_asked(now),
+                Timer::ShareAsks => self.share_asks_due(now),
+                Timer::Burial(burial) => self.bury_again(&burial, now),
                 Timer::Heartbeat => self.beat_and_go_on(now),
                 Timer::BeatSoon => self.beat(now),
                 Timer::Ask(leader, lane) => self.ask_again(leader, lane, now),

@@ -13,7 +13,7 @@ use riverlog_wire::BrokerId;
 use crate::fetch::Waiting;
 use crate::partition::Partition;
 use crate::replication::Lane;
-use crate::share::{Held, ShareWaiting};
+use crate::share::{Burial, Held, ShareWaiting};
 
 /// What comes due.
 #[derive(Clone)]
@@ -60,6 +60,10 @@ pub(crate) enum Timer {
     Forwards,
     /// What other nodes were asked about transactions.
     Asked,
+    /// Questions about share groups.
+    ShareAsks,
+    /// Dead letters of a share group that couldn't be put into their topic yet.
+    Burial(Arc<Burial>),
     /// Trying again what a full disk refused.
     Retry,
 }

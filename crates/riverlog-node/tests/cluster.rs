@@ -2,7 +2,7 @@
 
 mod common;
 #[path = "common/cluster.rs"]
-#[allow(unreachable_pub, reason = "a module of tests")]
+#[allow(dead_code, unreachable_pub, reason = "a module of tests")]
 mod nodes;
 
 use std::time::Duration;

@@ -154,15 +154,9 @@ const CLUSTER: &[&str] = &[
 
 #[rustfmt::skip]
 const SHARE_AND_STREAMS: &[&str] = &[
-    "errors.deadletterqueue.auto.create.topics.enable", "errors.deadletterqueue.topic.name.prefix",
     "group.share.assignor.offload.enable", "group.share.assignors", "group.share.dlq.manager.class.name",
     "group.share.initialize.retry.interval.ms", "group.share.max.assignment.interval.ms",
-    "group.share.max.delivery.count.limit", "group.share.max.heartbeat.interval.ms",
-    "group.share.max.partition.max.record.locks", "group.share.max.record.lock.duration.ms",
-    "group.share.max.session.timeout.ms",
-    "group.share.min.assignment.interval.ms", "group.share.min.delivery.count.limit",
-    "group.share.min.heartbeat.interval.ms", "group.share.min.partition.max.record.locks",
-    "group.share.min.record.lock.duration.ms", "group.share.min.session.timeout.ms",
+    "group.share.min.assignment.interval.ms",
     "group.share.persister.class.name", "group.streams.acceptable.recovery.lag",
     "group.streams.assignor.offload.enable", "group.streams.assignors",
     "group.streams.max.assignment.interval.ms", "group.streams.max.heartbeat.interval.ms",

@@ -87,7 +87,7 @@ pub(super) const TOPIC: &[Key] = keys! { Topic:
         "Level of Zstandard when the broker compresses.";
     "delete.retention.ms", Long(0, L), "86400000", ["log.cleaner.delete.retention.ms"], used,
         "How long a compacted topic keeps tombstones (and the markers of transactions) once they are all that is left, so that slow readers still see them.";
-    "errors.deadletterqueue.group.enable", Bool, "false", [], idle,
+    "errors.deadletterqueue.group.enable", Bool, "false", [], used,
         "Whether share groups may put records here that they could not deliver.";
     "file.delete.delay.ms", Long(0, L), "60000", ["log.segment.delete.delay.ms"], idle,
         "Kafka's pause between dropping a segment and removing its files; here files go when their last reader is done.";
@@ -171,10 +171,16 @@ pub(super) const GROUP: &[Key] = keys! { Group:
         "How often members of a consumer group are told to send a heartbeat.";
     "consumer.session.timeout.ms", Int(1, I), "45000", ["group.consumer.session.timeout.ms"], used,
         "Silence after which a member of a consumer group is taken out.";
-    "errors.deadletterqueue.copy.record.enable", Bool, "false", [], idle,
+    "errors.deadletterqueue.copy.record.enable", Bool, "false", [], used,
         "Whether a share group's dead letters carry the record itself, or only say which it was.";
-    "errors.deadletterqueue.topic.name", String, "", [], idle,
+    "errors.deadletterqueue.topic.name", String, "", [], used,
         "The topic for records that a share group could not deliver; empty for none.";
+    "riverlog.share.backoff.max.ms", Long(0, 86_400_000), "300000", [], used,
+        "The longest that a record is kept back before a share group tries it again, however often it has failed.";
+    "riverlog.share.backoff.ms", Long(0, 86_400_000), "0", [], used,
+        "How long a share group keeps a record back that was given back or not acknowledged in time; twice as long after each further try.";
+    "riverlog.share.key.order", Bool, "false", [], used,
+        "Whether a share group gets the records of each key in order: the next one comes when the one before is accepted, rejected or given up.";
     "share.assignment.interval.ms", Int(0, I), "1000", ["group.share.assignment.interval.ms"], idle,
         "The least time between two assignments of a share group.";
     "share.auto.offset.reset", String, "latest", [], used,

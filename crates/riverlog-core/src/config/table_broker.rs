@@ -79,6 +79,10 @@ pub(super) const BROKER: &[Key] = keys! {
         "Replicas of a new topic that doesn't say. Unless set: one for each registered node, at most 3.";
     "delete.topic.enable", Bool, "true", fixed, used,
         "Whether topics can be deleted.";
+    "errors.deadletterqueue.auto.create.topics.enable", Bool, "false", live, used,
+        "Whether the topic for a share group's dead letters is made when there is none.";
+    "errors.deadletterqueue.topic.name.prefix", String, "dlq.", live, used,
+        "How the names of topics for share groups' dead letters must begin.";
     "fetch.max.bytes", Int(1024, I), "57671680", fixed, idle,
         "The largest answer to a fetch; the first batch comes whole even when larger.";
     "follower.replication.throttled.rate", Long(0, L), none, live, used,
@@ -119,10 +123,30 @@ pub(super) const BROKER: &[Key] = keys! {
         "Default of the group key share.delivery.count.limit.";
     "group.share.heartbeat.interval.ms", Int(1, I), "5000", fixed, used,
         "Default of the group key share.heartbeat.interval.ms.";
+    "group.share.max.delivery.count.limit", Int(5, 25), "10", fixed, used,
+        "The largest share.delivery.count.limit that a group may set.";
+    "group.share.max.heartbeat.interval.ms", Int(1, I), "15000", fixed, used,
+        "The largest share.heartbeat.interval.ms that a group may set.";
+    "group.share.max.partition.max.record.locks", Int(2_000, 10_000), "4000", fixed, used,
+        "The largest share.partition.max.record.locks that a group may set.";
+    "group.share.max.record.lock.duration.ms", Int(30_000, 3_600_000), "60000", fixed, used,
+        "The largest share.record.lock.duration.ms that a group may set.";
+    "group.share.max.session.timeout.ms", Int(1, I), "60000", fixed, used,
+        "The largest share.session.timeout.ms that a group may set.";
     "group.share.max.share.sessions", Int(1, I), "2000", fixed, used,
         "The most share sessions of a listener: members of share groups that read here.";
     "group.share.max.size", Int(1, I), "200", fixed, used,
         "The most members of a share group.";
+    "group.share.min.delivery.count.limit", Int(2, 5), "2", fixed, used,
+        "The smallest share.delivery.count.limit that a group may set.";
+    "group.share.min.heartbeat.interval.ms", Int(1, I), "5000", fixed, used,
+        "The smallest share.heartbeat.interval.ms that a group may set.";
+    "group.share.min.partition.max.record.locks", Int(100, 2_000), "100", fixed, used,
+        "The smallest share.partition.max.record.locks that a group may set.";
+    "group.share.min.record.lock.duration.ms", Int(1_000, 30_000), "15000", fixed, used,
+        "The smallest share.record.lock.duration.ms that a group may set.";
+    "group.share.min.session.timeout.ms", Int(1, I), "45000", fixed, used,
+        "The smallest share.session.timeout.ms that a group may set.";
     "group.share.partition.max.record.locks", Int(100, 10_000), "2000", fixed, used,
         "Default of the group key share.partition.max.record.locks.";
     "group.share.record.lock.duration.ms", Int(1000, 3_600_000), "30000", fixed, used,

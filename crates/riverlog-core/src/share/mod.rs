@@ -11,12 +11,12 @@ mod reset;
 mod state;
 
 pub use partition::{
-    Acknowledge, Acknowledgement, Acquire, AcquireMode, Acquired, FetchedBatch, ShareLimits,
-    SharePartition, StateUpdate,
+    Acknowledge, Acknowledgement, Acquire, AcquireMode, Acquired, Dead, DeathCause, FetchedBatch,
+    ShareLimits, SharePartition, StateUpdate,
 };
 pub use records::{DeliveryState, StateBatch};
 pub use reset::OffsetReset;
 pub use state::{
     ShareAnswer, ShareCommand, ShareDecision, ShareEffect, ShareKey, ShareSettings, ShareShard,
-    ShareSoft, ShareState, ShareSummary,
+    ShareSoft, ShareState, ShareSummary, ShareTold, ShareTurn,
 };

@@ -1,21 +1,30 @@
 //! One partition as one share group sees it: which records are in flight, who has them, how often they were given out.
 //!
-//! Offsets from the *start* to the *end* have a state each: available, acquired by a member for a time, acknowledged or
-//! archived. What lies below the start is done with, what lies from the end on was never given out. Acquired is what no fail-over
-//! keeps: a new leader offers those records again. All else is told to the coordinator as a [`StateUpdate`], and whoever
-//! acknowledged waits for that.
+//! Offsets from the *start* to the *end* have a state each: available, delayed until it may be given out again, acquired by a
+//! member for a time, archiving while it becomes a dead letter, acknowledged or archived. What lies below the start is done with,
+//! what lies from the end on was never given out. Acquired is what no fail-over keeps: a new leader offers those records again. All else
+//! is told to the coordinator as a [`StateUpdate`], and whoever acknowledged waits for that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{ErrorCode, Offset};
 
 use super::ranges::Ranges;
 use super::records::{DeliveryState, StateBatch};
+use crate::Now;
+use acquire::Acquiring;
+use keys::{Keys, Standing};
 
+mod acquire;
+mod keys;
 #[cfg(test)]
 mod tests;
+
+/// No record is kept back for longer, whatever the clocks say.
+const LONGEST_DELAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What a group may do on one partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +35,23 @@ pub struct ShareLimits {
     pub delivery_limit: i16,
     /// `share.record.lock.duration.ms`.
     pub lock_duration: Duration,
+    /// `riverlog.share.backoff.ms`: how long a record that was given back for the first time is kept back; twice that the next time.
+    pub backoff: Duration,
+    /// `riverlog.share.backoff.max.ms`: no longer than this.
+    pub max_backoff: Duration,
+    /// `riverlog.share.key.order`: of the records of a key only the first that isn't done with is given out.
+    pub key_order: bool,
+    /// `errors.deadletterqueue.topic.name` is set: what can't be delivered becomes a dead letter before it is archived.
+    pub dead_letters: bool,
+}
+
+impl ShareLimits {
+    /// How long a record is kept back that was given out so many times.
+    fn delay(&self, count: i16) -> Duration {
+        let doublings = u32::try_from(count.saturating_sub(1)).unwrap_or(0).min(30);
+        let delay = self.backoff.saturating_mul(1 << doublings);
+        delay.min(self.max_backoff).min(LONGEST_DELAY)
+    }
 }
 
 impl Default for ShareLimits {
@@ -34,6 +60,10 @@ impl Default for ShareLimits {
             max_locks: 2_000,
             delivery_limit: 5,
             lock_duration: Duration::from_secs(30),
+            backoff: Duration::ZERO,
+            max_backoff: Duration::from_secs(300),
+            key_order: false,
+            dead_letters: false,
         }
     }
 }
@@ -62,7 +92,7 @@ pub struct Acquire {
 }
 
 /// A batch as the log has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FetchedBatch {
     /// First offset.
     pub first: Offset,
@@ -70,6 +100,8 @@ pub struct FetchedBatch {
     pub last: Offset,
     /// It has records for readers: no control batch, and under read committed not of an aborted transaction.
     pub visible: bool,
+    /// Its records, by offset, with a hash of their key, as far as the group has keys in order; `None`: unknown.
+    pub keys: Option<Vec<(i64, Option<u64>)>>,
 }
 
 /// Records that a member has from now on.
@@ -92,6 +124,8 @@ pub enum Acknowledge {
     Accept,
     /// 2: somebody else shall try.
     Release,
+    /// Somebody shall try again, but not before this time is over. Only a program in the same process can say that.
+    ReleaseAfter(Duration),
     /// 3: nobody shall try again.
     Reject,
     /// 4: more time is needed (KIP-1222).
@@ -158,6 +192,28 @@ pub struct StateUpdate {
     pub batches: Vec<StateBatch>,
 }
 
+/// Why a record is not delivered any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeathCause {
+    /// A member has rejected it.
+    Rejected,
+    /// It was given out as often as it may be.
+    TooOften,
+}
+
+/// Neighbouring records that are to become dead letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dead {
+    /// First offset.
+    pub first: Offset,
+    /// Last offset.
+    pub last: Offset,
+    /// How often they were given out.
+    pub delivery_count: i16,
+    /// Why.
+    pub cause: DeathCause,
+}
+
 /// One partition as one share group sees it.
 #[derive(Clone, Debug)]
 pub struct SharePartition {
@@ -167,12 +223,16 @@ pub struct SharePartition {
     records: Ranges<Record>,
     available: i64,
     complete: i64,
-    /// Acquired records by when their time is up.
-    locks: BTreeMap<Duration, i64>,
+    /// Acquired and delayed records by when their time is up.
+    times: BTreeMap<Duration, i64>,
     /// Ranges whose state isn't told yet.
     untold: Vec<(i64, i64)>,
     /// The start was not told yet.
     moved: bool,
+    /// Ranges that are archiving and that nobody has taken yet.
+    dead: Vec<(i64, i64)>,
+    /// While keys are kept in order.
+    keys: Option<Keys>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,9 +245,31 @@ struct Record {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Available,
+    Delayed { until: Duration },
     Acquired { member: Arc<str>, until: Duration },
+    Archiving(DeathCause),
     Acknowledged,
     Archived,
+}
+
+impl State {
+    /// When it ends by itself.
+    fn until(&self) -> Option<Duration> {
+        match self {
+            State::Acquired { until, .. } | State::Delayed { until } => Some(*until),
+            _ => None,
+        }
+    }
+
+    /// What becomes of the keys of such records.
+    fn standing(&self) -> Standing {
+        match self {
+            State::Available => Standing::Available,
+            State::Delayed { .. } | State::Acquired { .. } => Standing::Waiting,
+            // The next record of its key need not wait for a dead letter.
+            State::Archiving(_) | State::Acknowledged | State::Archived => Standing::Done,
+        }
+    }
 }
 
 impl Record {
@@ -200,14 +282,34 @@ impl Record {
         matches!(self.state, State::Acknowledged | State::Archived)
     }
 
-    /// Given back: offered again, unless it was given out often enough.
-    fn released(count: i16, limits: &ShareLimits) -> Record {
-        if count >= limits.delivery_limit {
-            return Record::ARCHIVED;
+    /// Given back: offered again after a while, unless it was given out often enough.
+    fn released(
+        count: i16,
+        after: Option<Duration>,
+        now: Duration,
+        limits: &ShareLimits,
+    ) -> Record {
+        if count >= limits.delivery_limit && !active(Mutant::ShareLimitIgnored) {
+            return Record::ended(count, DeathCause::TooOften, limits);
         }
-        Record {
-            state: State::Available,
-            count,
+        let delay = after.unwrap_or_else(|| limits.delay(count));
+        let state = match delay.min(LONGEST_DELAY) {
+            Duration::ZERO => State::Available,
+            delay => State::Delayed {
+                until: now.saturating_add(delay),
+            },
+        };
+        Record { state, count }
+    }
+
+    /// Not to be delivered any more.
+    fn ended(count: i16, cause: DeathCause, limits: &ShareLimits) -> Record {
+        match limits.dead_letters {
+            true => Record {
+                state: State::Archiving(cause),
+                count,
+            },
+            false => Record::ARCHIVED,
         }
     }
 }
@@ -221,14 +323,21 @@ impl SharePartition {
             records: Ranges::default(),
             available: 0,
             complete: 0,
-            locks: BTreeMap::new(),
+            times: BTreeMap::new(),
             untold: Vec::new(),
             moved: true,
+            dead: Vec::new(),
+            keys: None,
         }
     }
 
     /// As the coordinator kept it. What lies between its batches was given out, and nobody said anything of it.
-    pub fn restored(start: Offset, batches: &[StateBatch]) -> SharePartition {
+    pub fn restored(
+        start: Offset,
+        batches: &[StateBatch],
+        now: Now,
+        limits: &ShareLimits,
+    ) -> SharePartition {
         let mut partition = SharePartition::new(start);
         partition.moved = false;
         for batch in batches {
@@ -238,17 +347,37 @@ impl SharePartition {
             }
             let unsaid = (partition.end, first - 1);
             if unsaid.0 <= unsaid.1 {
-                let fresh = Record {
-                    state: State::Available,
-                    count: 0,
+                let fresh = match active(Mutant::ShareGapsArchived) {
+                    true => Record::ARCHIVED,
+                    false => Record {
+                        state: State::Available,
+                        count: 0,
+                    },
                 };
                 partition.put(unsaid.0, unsaid.1, fresh);
             }
+            let count = batch.delivery_count;
             let record = match batch.state {
-                DeliveryState::Available => Record {
-                    state: State::Available,
-                    count: batch.delivery_count,
-                },
+                DeliveryState::Available => {
+                    let left = batch.not_before.saturating_sub(now.wall_ms);
+                    let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
+                    let state = match left.min(LONGEST_DELAY) {
+                        Duration::ZERO => State::Available,
+                        left => State::Delayed {
+                            until: now.mono.saturating_add(left),
+                        },
+                    };
+                    Record { state, count }
+                }
+                DeliveryState::Archiving => {
+                    let cause = match count >= limits.delivery_limit {
+                        true => DeathCause::TooOften,
+                        false => DeathCause::Rejected,
+                    };
+                    partition.dead.push((first, last));
+                    let state = State::Archiving(cause);
+                    Record { state, count }
+                }
                 DeliveryState::Acknowledged => Record {
                     state: State::Acknowledged,
                     count: 0,
@@ -273,13 +402,34 @@ impl SharePartition {
     }
 
     /// From where to read what can be acquired; `None` while nothing can, whatever the log has.
-    pub fn next_fetch(&self, limits: &ShareLimits) -> Option<Offset> {
-        if self.available > 0 {
+    pub fn next_fetch(&mut self, limits: &ShareLimits) -> Option<Offset> {
+        self.keep_order(limits.key_order);
+        if let Some(keys) = &self.keys {
+            // What is there must be known before anything after it can be given out.
+            if keys.known_to() < self.end {
+                return Some(Offset(keys.known_to()));
+            }
+            if let Some(first) = keys.first_free() {
+                return Some(Offset(first));
+            }
+        } else if self.available > 0 {
             let mut records = self.records.iter();
             let first = records.find(|(_, _, record)| record.state == State::Available);
             return first.map(|(first, ..)| Offset(first));
         }
         (self.end - self.start < limits.max_locks).then_some(Offset(self.end))
+    }
+
+    fn keep_order(&mut self, on: bool) {
+        if on && self.keys.is_none() {
+            let known_to = match active(Mutant::ShareKeysNotReadAgain) {
+                true => self.end,
+                false => self.start,
+            };
+            self.keys = Some(Keys::new(known_to));
+        } else if !on {
+            self.keys = None;
+        }
     }
 
     /// Gives out records. `fetched` are the batches that the log has from `from` on, without holes: offsets between
@@ -292,15 +442,11 @@ impl SharePartition {
         now: Duration,
         limits: &ShareLimits,
     ) -> Vec<Acquired> {
-        let mut acquiring = Acquiring {
-            ask,
-            limits,
-            until: now.saturating_add(limits.lock_duration),
-            left: ask.max_records,
-            acquired: Vec::new(),
-        };
+        self.keep_order(limits.key_order);
+        let mut acquiring = Acquiring::new(ask, limits, now);
         let mut next = from.0.max(self.start);
-        if next > self.end {
+        let past = self.keys.as_ref().map_or(self.end, |k| k.known_to());
+        if next > past.min(self.end) {
             return Vec::new();
         }
         for batch in fetched {
@@ -308,16 +454,18 @@ impl SharePartition {
             if last < first {
                 continue;
             }
-            if acquiring.left <= 0 || last == i64::MAX {
+            if acquiring.is_full() || last == i64::MAX {
                 break;
             }
             if first > next {
                 self.skip(next, first - 1, limits);
             }
-            if batch.visible {
-                acquiring.batch(self, first, last);
-            } else {
+            if !batch.visible {
                 self.skip(first, last, limits);
+            } else if self.keys.is_some() {
+                acquiring.by_key(self, first, last, batch.keys.as_deref());
+            } else {
+                acquiring.batch(self, first, last);
             }
             next = last + 1;
             if next > self.end {
@@ -332,13 +480,17 @@ impl SharePartition {
     /// Offsets without a record that anybody could get.
     fn skip(&mut self, first: i64, last: i64, limits: &ShareLimits) {
         self.change(first, last.min(self.end - 1), |record| {
-            (record.state == State::Available).then_some(Record::ARCHIVED)
+            let offered = matches!(record.state, State::Available | State::Delayed { .. });
+            offered.then_some(Record::ARCHIVED)
         });
-        let first = first.max(self.end);
-        if first <= last && first == self.end && self.end - self.start < limits.max_locks {
-            self.put(first, last, Record::ARCHIVED);
-            self.untold.push((first, last));
+        let fresh = first.max(self.end);
+        if fresh <= last && fresh == self.end && self.end - self.start < limits.max_locks {
+            self.put(fresh, last, Record::ARCHIVED);
+            self.untold.push((fresh, last));
             self.end = last + 1;
+        }
+        if let Some(keys) = &mut self.keys {
+            keys.nothing_in(first, last.min(self.end - 1));
         }
     }
 
@@ -384,8 +536,14 @@ impl SharePartition {
                 let done = |state| Record { state, count: 0 };
                 Some(match kind {
                     Acknowledge::Accept => done(State::Acknowledged),
-                    Acknowledge::Gap | Acknowledge::Reject => Record::ARCHIVED,
-                    Acknowledge::Release => Record::released(record.count, limits),
+                    Acknowledge::Gap => Record::ARCHIVED,
+                    Acknowledge::Reject => {
+                        Record::ended(record.count, DeathCause::Rejected, limits)
+                    }
+                    Acknowledge::Release => Record::released(record.count, None, now, limits),
+                    Acknowledge::ReleaseAfter(delay) => {
+                        Record::released(record.count, Some(delay), now, limits)
+                    }
                     Acknowledge::Renew => Record {
                         state: State::Acquired {
                             member: member.clone(),
@@ -402,36 +560,77 @@ impl SharePartition {
 
     fn has(&self, member: &str, first: i64, last: i64) -> bool {
         let mut pieces = self.records.within(first, last);
-        pieces.all(|(_, _, record)| {
-                matches!(&record.state, State::Acquired { member: by, .. } if **by == *member)
-            })
+        pieces.all(|(_, _, record)| match &record.state {
+            State::Acquired { member: by, .. } => {
+                **by == *member || active(Mutant::ShareStrangerHeard)
+            }
+            _ => false,
+        })
     }
 
     /// A member's session is over: what it has is given back.
-    pub fn release(&mut self, member: &str, limits: &ShareLimits) {
+    pub fn release(&mut self, member: &str, now: Duration, limits: &ShareLimits) {
         self.change(self.start, self.end - 1, |record| {
             let held =
                 matches!(&record.state, State::Acquired { member: by, .. } if **by == *member);
-            held.then(|| Record::released(record.count, limits))
+            held.then(|| Record::released(record.count, None, now, limits))
         });
         self.advance();
     }
 
-    /// Gives back records whose time is up.
+    /// Gives back records whose time is up, and offers those that were kept back for long enough.
     pub fn expire(&mut self, now: Duration, limits: &ShareLimits) {
         if self.next_deadline().is_none_or(|at| at > now) {
             return;
         }
         self.change(self.start, self.end - 1, |record| {
             let over = matches!(&record.state, State::Acquired { until, .. } if *until <= now);
-            over.then(|| Record::released(record.count, limits))
+            let over = over && !active(Mutant::ShareLockForEver);
+            over.then(|| Record::released(record.count, None, now, limits))
+        });
+        let is_over =
+            |record: &Record| matches!(record.state, State::Delayed { until } if until <= now);
+        let over = self.records.within(self.start, self.end - 1);
+        let over = over.filter(|(_, _, record)| is_over(record));
+        let over: Vec<(i64, i64, i16)> = over.map(|(f, l, record)| (f, l, record.count)).collect();
+        // The coordinator knows from when on they are offered.
+        for (first, last, count) in over {
+            self.take(first, last);
+            let state = State::Available;
+            self.put(first, last, Record { state, count });
+        }
+        self.advance();
+    }
+
+    /// Records that are to become dead letters, each once.
+    pub fn take_dead(&mut self) -> Vec<Dead> {
+        let mut dead = Vec::new();
+        for (first, last) in std::mem::take(&mut self.dead) {
+            for (first, last, record) in self.records.within(first, last) {
+                if let State::Archiving(cause) = record.state {
+                    dead.push(Dead {
+                        first: Offset(first),
+                        last: Offset(last),
+                        delivery_count: record.count,
+                        cause,
+                    });
+                }
+            }
+        }
+        dead
+    }
+
+    /// They are dead letters now, or can't be made ones.
+    pub fn bury(&mut self, first: Offset, last: Offset) {
+        self.change(first.0, last.0, |record| {
+            matches!(record.state, State::Archiving(_)).then_some(Record::ARCHIVED)
         });
         self.advance();
     }
 
     /// When the time of some record is up.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.locks.first_key_value().map(|(at, _)| *at)
+        self.times.first_key_value().map(|(at, _)| *at)
     }
 
     /// The log begins at `start` now: what lay before it can't be given out, and needs no acknowledgement.
@@ -452,7 +651,7 @@ impl SharePartition {
     }
 
     /// What the coordinator doesn't know yet.
-    pub fn take_update(&mut self) -> Option<StateUpdate> {
+    pub fn take_update(&mut self, now: Now) -> Option<StateUpdate> {
         if self.is_told() {
             return None;
         }
@@ -463,8 +662,18 @@ impl SharePartition {
         let mut next = self.start;
         for (first, last) in untold {
             for (first, last, record) in self.records.within(first.max(next), last) {
+                let mut not_before = 0;
                 let state = match record.state {
                     State::Available => DeliveryState::Available,
+                    State::Delayed { until } => {
+                        let left = until.saturating_sub(now.mono).as_millis();
+                        let left = i64::try_from(left).unwrap_or(i64::MAX);
+                        if !active(Mutant::ShareRestForgotten) {
+                            not_before = now.wall_ms.saturating_add(left);
+                        }
+                        DeliveryState::Available
+                    }
+                    State::Archiving(_) => DeliveryState::Archiving,
                     State::Acknowledged => DeliveryState::Acknowledged,
                     State::Archived => DeliveryState::Archived,
                     State::Acquired { .. } => continue,
@@ -473,7 +682,11 @@ impl SharePartition {
                     first: Offset(first),
                     last: Offset(last),
                     state,
-                    delivery_count: record.count,
+                    delivery_count: match active(Mutant::ShareCountForgotten) {
+                        true => 0,
+                        false => record.count,
+                    },
+                    not_before,
                 });
             }
             next = next.max(last + 1);
@@ -496,6 +709,9 @@ impl SharePartition {
             if !matches!(record.state, State::Acquired { .. }) {
                 self.untold.push((first, last));
             }
+            if matches!(record.state, State::Archiving(_)) {
+                self.dead.push((first, last));
+            }
             self.put(first, last, record);
         }
     }
@@ -506,14 +722,15 @@ impl SharePartition {
             match record.state {
                 State::Available => self.available -= count,
                 State::Acknowledged | State::Archived => self.complete -= count,
-                State::Acquired { until, .. } => {
-                    if let Some(locked) = self.locks.get_mut(&until) {
-                        *locked -= count;
-                        if *locked <= 0 {
-                            self.locks.remove(&until);
+                State::Delayed { until } | State::Acquired { until, .. } => {
+                    if let Some(number) = self.times.get_mut(&until) {
+                        *number -= count;
+                        if *number <= 0 {
+                            self.times.remove(&until);
                         }
                     }
                 }
+                State::Archiving(_) => {}
             }
         }
     }
@@ -523,7 +740,14 @@ impl SharePartition {
         match &record.state {
             State::Available => self.available += count,
             State::Acknowledged | State::Archived => self.complete += count,
-            State::Acquired { until, .. } => *self.locks.entry(*until).or_default() += count,
+            state => {
+                if let Some(until) = state.until() {
+                    *self.times.entry(until).or_default() += count;
+                }
+            }
+        }
+        if let Some(keys) = &mut self.keys {
+            keys.set(first, last, record.state.standing());
         }
         self.records.put(first, last, record);
     }
@@ -537,91 +761,8 @@ impl SharePartition {
             self.start = last + 1;
             self.moved = true;
         }
-    }
-}
-
-/// Records that are being given out.
-struct Acquiring<'a> {
-    ask: &'a Acquire,
-    limits: &'a ShareLimits,
-    until: Duration,
-    left: i64,
-    acquired: Vec<Acquired>,
-}
-
-impl Acquiring<'_> {
-    /// Gives out what can be of a batch.
-    fn batch(&mut self, partition: &mut SharePartition, first: i64, last: i64) {
-        let mut fresh_range = true;
-        let offered = partition.records.within(first, last.min(partition.end - 1));
-        let offered: Vec<(i64, i64, i16)> = offered
-            .filter(|(_, _, record)| record.state == State::Available)
-            .map(|(first, last, record)| (first, last, record.count))
-            .collect();
-        for (first, last, count) in offered {
-            let Some(last) = self.until(first, last) else {
-                return;
-            };
-            partition.take(first, last);
-            self.give(partition, first, last, count, &mut fresh_range);
-        }
-        let first = first.max(partition.end);
-        let room = self.limits.max_locks - (partition.end - partition.start);
-        if first > last || first != partition.end || room <= 0 {
-            return;
-        }
-        let last = match self.ask.mode {
-            AcquireMode::BatchOptimized => last,
-            AcquireMode::RecordLimit => last.min(first.saturating_add(room - 1)),
-        };
-        if let Some(last) = self.until(first, last) {
-            partition.end = last + 1;
-            self.give(partition, first, last, 0, &mut fresh_range);
-        }
-    }
-
-    /// How far a range may be given out.
-    fn until(&self, first: i64, last: i64) -> Option<i64> {
-        match self.ask.mode {
-            AcquireMode::BatchOptimized => Some(last),
-            AcquireMode::RecordLimit if self.left <= 0 => None,
-            AcquireMode::RecordLimit => Some(last.min(first.saturating_add(self.left - 1))),
-        }
-    }
-
-    fn give(
-        &mut self,
-        partition: &mut SharePartition,
-        first: i64,
-        last: i64,
-        count: i16,
-        fresh_range: &mut bool,
-    ) {
-        let delivery_count = count.saturating_add(1);
-        let record = Record {
-            state: State::Acquired {
-                member: self.ask.member.clone(),
-                until: self.until,
-            },
-            count: delivery_count,
-        };
-        partition.put(first, last, record);
-        self.left -= last - first + 1;
-        let (first, last) = (Offset(first), Offset(last));
-        // A range that is large enough ends where a batch does.
-        let may_split = std::mem::take(fresh_range);
-        if let Some(before) = self.acquired.last_mut()
-            && before.last.0 + 1 == first.0
-            && before.delivery_count == delivery_count
-            && !(may_split && before.last.0 - before.first.0 + 1 >= self.ask.batch_size)
-        {
-            before.last = last;
-        } else {
-            self.acquired.push(Acquired {
-                first,
-                last,
-                delivery_count,
-            });
+        if let Some(keys) = &mut self.keys {
+            keys.starts_at(self.start);
         }
     }
 }

@@ -17,6 +17,9 @@ const SNAPSHOT: i16 = 0;
 const UPDATE: i16 = 1;
 const VERSION: i16 = 0;
 
+/// The tag of a batch's time before which it isn't given out. Kafka has no such thing and skips it.
+const NOT_BEFORE: u32 = 1_000;
+
 /// Bytes that a batch takes in a value.
 const BATCH_BYTES: usize = 20;
 
@@ -27,6 +30,8 @@ pub enum DeliveryState {
     Available,
     /// 2: accepted.
     Acknowledged,
+    /// 3: it is to become a dead letter (KIP-1191).
+    Archiving,
     /// 4: nobody gets it any more.
     Archived,
 }
@@ -37,6 +42,7 @@ impl DeliveryState {
         match self {
             DeliveryState::Available => 0,
             DeliveryState::Acknowledged => 2,
+            DeliveryState::Archiving => 3,
             DeliveryState::Archived => 4,
         }
     }
@@ -46,6 +52,7 @@ impl DeliveryState {
         match number {
             0 => Some(DeliveryState::Available),
             2 => Some(DeliveryState::Acknowledged),
+            3 => Some(DeliveryState::Archiving),
             4 => Some(DeliveryState::Archived),
             _ => None,
         }
@@ -63,6 +70,8 @@ pub struct StateBatch {
     pub state: DeliveryState,
     /// How often they were given out.
     pub delivery_count: i16,
+    /// Available, but not before this time: ms since the epoch, 0 for at once.
+    pub not_before: i64,
 }
 
 /// One record.
@@ -198,7 +207,13 @@ fn encode_batches(w: &mut Writer<'_>, batches: &[StateBatch], complete: i32) {
         w.i64(batch.last.0);
         w.i8(batch.state.number());
         w.i16(batch.delivery_count);
-        w.empty_tagged_fields();
+        match batch.not_before {
+            0 => w.empty_tagged_fields(),
+            time => {
+                w.tagged_fields_len(1);
+                w.tagged_field(NOT_BEFORE, |w| w.i64(time));
+            }
+        }
     }
     if complete < 0 {
         w.empty_tagged_fields();
@@ -219,12 +234,19 @@ fn decode_batches(r: &mut Reader<'_>) -> Result<(Vec<StateBatch>, i32), DecodeEr
             value: i64::from(number),
         })?;
         let delivery_count = r.i16()?;
-        r.skip_tagged_fields()?;
+        let mut not_before = 0;
+        r.tagged_fields(|tag, r| {
+            if tag == NOT_BEFORE {
+                not_before = r.i64()?;
+            }
+            Ok(tag == NOT_BEFORE)
+        })?;
         Ok(StateBatch {
             first,
             last,
             state,
             delivery_count,
+            not_before,
         })
     })?;
     let mut complete = -1;
@@ -257,6 +279,7 @@ mod tests {
             last: Offset(6),
             state: DeliveryState::Archived,
             delivery_count: 2,
+            not_before: 0,
         }
     }
 
@@ -290,6 +313,24 @@ mod tests {
         let offsets = "000000000000000400000000000000080000000000000009";
         let batches = "020000000000000005000000000000000604000200";
         assert_eq!(value, format!("{epochs}{offsets}{batches}01000400000002"));
+    }
+
+    #[test]
+    fn the_time_before_which_a_record_is_kept_back_is_a_field_that_kafka_skips() {
+        let update = Update {
+            batches: vec![StateBatch {
+                state: DeliveryState::Available,
+                not_before: 9,
+                ..batch()
+            }],
+            complete: -1,
+            ..Update::default()
+        };
+        let (_, value) = round(&Record::Update(key(), update));
+        let epochs = "000000000000000000000000000000000000";
+        let batch = "0200000000000000050000000000000006000002";
+        let tagged = "01e807080000000000000009";
+        assert_eq!(value, format!("{epochs}{batch}{tagged}00"));
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, TopicId};
+use riverlog_mutants::{Mutant, active};
+use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, TopicId};
 
 use super::partition::StateUpdate;
 use super::ranges::Ranges;
@@ -149,6 +150,26 @@ impl ShareCommand {
     }
 }
 
+/// Which of a node's commands it is. A network may bring one late or twice; then what came after it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShareTurn {
+    /// The node that says it.
+    pub from: BrokerId,
+    /// Its registration.
+    pub broker_epoch: i64,
+    /// Grows with each of its commands.
+    pub number: i64,
+}
+
+/// What a coordinator is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShareTold {
+    /// `None`: it has come from the coordinator's own node, at once.
+    pub turn: Option<ShareTurn>,
+    /// What.
+    pub command: ShareCommand,
+}
+
 /// The answer to a command; a state only to [`ShareCommand::Read`]. FENCED_STATE_EPOCH, FENCED_LEADER_EPOCH; INVALID_REQUEST: there
 /// is no such share partition, or the names are too long.
 pub type ShareAnswer = Result<Option<ShareState>, ErrorCode>;
@@ -160,6 +181,10 @@ pub enum ShareSoft {
     Looked(Offset, Duration),
     /// Topics were looked through for deleted ones, up to this key; `None`: all.
     Walked(Option<ShareKey>),
+    /// A node has told something of a share partition; what it said before that counts no more.
+    Heard(ShareKey, ShareTurn),
+    /// These topics are gone; nobody says anything of them again.
+    Gone(BTreeSet<TopicId>),
 }
 
 /// What the host does once it is durable.
@@ -180,7 +205,8 @@ struct Kept {
     start: i64,
     complete: i32,
     created: i64,
-    batches: Ranges<(State, i16)>,
+    /// State, deliveries, and the time before which it isn't given out.
+    batches: Ranges<(State, i16, i64)>,
     /// Updates since the snapshot.
     updates: u32,
     /// Where the snapshot is.
@@ -201,19 +227,20 @@ impl Kept {
             let (first, last) = (batch.first.0.max(self.start), batch.last.0);
             if first <= last && last < i64::MAX {
                 self.batches.take(first, last);
-                self.batches
-                    .put(first, last, (batch.state, batch.delivery_count));
+                let value = (batch.state, batch.delivery_count, batch.not_before);
+                self.batches.put(first, last, value);
             }
         }
     }
 
     fn batches(&self) -> Vec<StateBatch> {
         let each = self.batches.iter();
-        each.map(|(first, last, (state, count))| StateBatch {
+        each.map(|(first, last, (state, count, not_before))| StateBatch {
             first: Offset(first),
             last: Offset(last),
             state: *state,
             delivery_count: *count,
+            not_before: *not_before,
         })
         .collect()
     }
@@ -251,6 +278,9 @@ pub struct ShareShard {
     /// Where the walk over all share partitions after topics were deleted goes on.
     walk: Option<ShareKey>,
     held_until: Duration,
+    /// The last turn of each node on a share partition: registration and number. Another life of this shard is another
+    /// leadership of its partition, which commands name.
+    heard: BTreeMap<(ShareKey, BrokerId), (i64, i64)>,
 }
 
 impl ShareShard {
@@ -267,6 +297,7 @@ impl ShareShard {
             next_look: Duration::ZERO,
             walk: None,
             held_until: Duration::ZERO,
+            heard: BTreeMap::new(),
         }
     }
 
@@ -316,7 +347,10 @@ impl ShareShard {
                     kept.updates += 1;
                     kept.leader_epoch = update.leader_epoch;
                     kept.complete = update.complete;
-                    kept.merge(update.start.0, &update.batches);
+                    match active(Mutant::ShareRecordsForgotten) {
+                        true => kept.merge(update.start.0, &[]),
+                        false => kept.merge(update.start.0, &update.batches),
+                    }
                     kept.changed_at = self.end;
                 }
             }
@@ -332,12 +366,57 @@ impl ShareShard {
                 self.next_look = next;
             }
             ShareSoft::Walked(next) => self.walk = next,
+            ShareSoft::Heard(key, turn) => {
+                let number = (turn.broker_epoch, turn.number);
+                self.heard.insert((key, turn.from), number);
+            }
+            ShareSoft::Gone(topics) => {
+                self.heard
+                    .retain(|(key, _), _| !topics.contains(&key.topic));
+            }
         }
     }
 
     /// Nothing is looked for before `until`.
     pub fn hold(&mut self, until: Duration) {
         self.held_until = self.held_until.max(until);
+    }
+
+    /// Decides a command in its turn. DUPLICATE_SEQUENCE_NUMBER, to be told nobody: its node has said something later already.
+    /// COORDINATOR_LOAD_IN_PROGRESS: the topic isn't known here yet.
+    pub fn decide_told(
+        &self,
+        told: ShareTold,
+        token: Token,
+        topics: &dyn Topics,
+        now: Now,
+    ) -> ShareDecision {
+        let ShareTold { turn, command } = told;
+        let refuse = |error| ShareDecision {
+            answers: vec![Answer {
+                token,
+                body: Err(error),
+                after: Offset::ZERO,
+            }],
+            ..ShareDecision::default()
+        };
+        let Some(turn) = turn else {
+            return self.decide(command, token, now);
+        };
+        let key = command.key().clone();
+        let heard = self.heard.get(&(key.clone(), turn.from));
+        let is_late = heard.is_some_and(|last| (turn.broker_epoch, turn.number) <= *last);
+        if is_late {
+            return refuse(ErrorCode::DUPLICATE_SEQUENCE_NUMBER);
+        }
+        // What is made for a topic that this node hasn't heard of would be taken for what a deleted one has left.
+        let makes = !matches!(command, ShareCommand::Delete { .. });
+        if makes && topics.name_of(key.topic).is_none() {
+            return refuse(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
+        }
+        let mut decision = self.decide(command, token, now);
+        decision.soft.push(ShareSoft::Heard(key, turn));
+        decision
     }
 
     /// Decides a command.
@@ -495,7 +574,13 @@ impl ShareShard {
 
     /// Topics were made, grown or deleted.
     pub fn decide_topics_changed(&self, topics: &dyn Topics) -> ShareDecision {
-        self.walk_topics(None, topics)
+        let mut decision = self.walk_topics(None, topics);
+        let heard = self.heard.keys().map(|(key, _)| key.topic);
+        let gone: BTreeSet<TopicId> = heard.filter(|id| topics.name_of(*id).is_none()).collect();
+        if !gone.is_empty() {
+            decision.soft.push(ShareSoft::Gone(gone));
+        }
+        decision
     }
 
     fn walk_topics(&self, from: Option<&ShareKey>, topics: &dyn Topics) -> ShareDecision {

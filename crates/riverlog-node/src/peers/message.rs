@@ -9,8 +9,10 @@ use riverlog_wire::primitives::{DecodeError, Reader, Writer};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, PartitionIndex};
 
 use crate::replication::{PeerAsk, PeerPart};
+use crate::share::{ShareQuestion, ShareSaid};
 
 mod command;
+mod share;
 #[cfg(test)]
 mod tests;
 mod transaction;
@@ -27,6 +29,8 @@ mod kind {
     pub(super) const TRANSACTION: u32 = 6;
     pub(super) const MARKER: u32 = 7;
     pub(super) const TOLD: u32 = 8;
+    pub(super) const SHARE_ASK: u32 = 9;
+    pub(super) const SHARE_SAID: u32 = 10;
 }
 
 mod answer {
@@ -94,6 +98,18 @@ pub(crate) enum Message {
     Told {
         number: i64,
         answer: TransactionAnswer,
+    },
+    /// Something of share groups, for the leader of a partition in that epoch.
+    ShareAsk {
+        number: i64,
+        broker_epoch: i64,
+        epoch: LeaderEpoch,
+        question: ShareQuestion,
+    },
+    /// Its answer.
+    ShareSaid {
+        number: i64,
+        answer: Result<ShareSaid, ErrorCode>,
     },
 }
 
@@ -180,6 +196,23 @@ impl Message {
                 w.i64(*number);
                 transaction::write_answer(&mut w, answer)?;
             }
+            Message::ShareAsk {
+                number,
+                broker_epoch,
+                epoch,
+                question,
+            } => {
+                w.unsigned_varint(kind::SHARE_ASK);
+                w.i64(*number);
+                w.i64(*broker_epoch);
+                w.i32(epoch.0);
+                share::write_question(&mut w, question);
+            }
+            Message::ShareSaid { number, answer } => {
+                w.unsigned_varint(kind::SHARE_SAID);
+                w.i64(*number);
+                share::write_answer(&mut w, answer);
+            }
         }
         match self {
             Message::Forwarded { position, .. } => {
@@ -259,6 +292,16 @@ impl Message {
             kind::TOLD => Message::Told {
                 number: r.i64()?,
                 answer: transaction::read_answer(&mut r)?,
+            },
+            kind::SHARE_ASK => Message::ShareAsk {
+                number: r.i64()?,
+                broker_epoch: r.i64()?,
+                epoch: LeaderEpoch(r.i32()?),
+                question: share::read_question(&mut r)?,
+            },
+            kind::SHARE_SAID => Message::ShareSaid {
+                number: r.i64()?,
+                answer: share::read_answer(&mut r)?,
             },
             value => return Err(unknown("kind", value)),
         };

@@ -111,6 +111,15 @@ impl Node {
                 marker,
             }) => self.marker_asked(from, number, (topic, partition), marker, now),
             Ok(Message::Told { number, answer }) => self.told_by_node(from, number, answer),
+            Ok(Message::ShareAsk {
+                number,
+                broker_epoch,
+                epoch,
+                question,
+            }) => self.share_asked(from, number, (broker_epoch, epoch), question, now),
+            Ok(Message::ShareSaid { number, answer }) => {
+                self.share_answered(from, number, answer, now);
+            }
             Err(_) => self.peer_message_refused(),
         }
     }

@@ -178,7 +178,7 @@ impl Node {
     }
 
     /// Whether a follower speaks in the life that it is registered for: what an earlier one had may be lost.
-    fn is_lives_epoch(&self, broker: BrokerId, epoch: i64) -> bool {
+    pub(crate) fn is_lives_epoch(&self, broker: BrokerId, epoch: i64) -> bool {
         let image = self.image.load();
         active(Mutant::EarlierLifeInSync)
             || image.brokers.get(&broker).is_some_and(|b| b.epoch == epoch)

@@ -31,6 +31,9 @@ const PARTITION_BYTES: usize = 1 << 20;
 /// Bytes that a control batch may open to.
 const CONTROL_LIMIT: usize = 1 << 16;
 
+/// Bytes that a batch may open to whose keys are looked at.
+const OPENED_LIMIT: usize = 64 << 20;
+
 /// Looks that gave nothing though there was something to read, after which a fetch waits.
 const ROUNDS: u32 = 64;
 
@@ -326,7 +329,7 @@ impl Node {
             if ask.max_records <= 0 {
                 break;
             }
-            let found = match Found::new(fetched) {
+            let found = match Found::new(fetched, limits.key_order) {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
                 Err(error) => {
@@ -436,8 +439,8 @@ struct Found {
 }
 
 impl Found {
-    /// `None`: nothing.
-    fn new(fetched: FetchedPartition) -> Result<Option<Found>, ErrorCode> {
+    /// `None`: nothing. `by_key`: with the keys of the records.
+    fn new(fetched: FetchedPartition, by_key: bool) -> Result<Option<Found>, ErrorCode> {
         match fetched.error {
             ErrorCode::NONE => {}
             // The log's start moved: the next look knows.
@@ -460,10 +463,12 @@ impl Found {
             let batch = batch.map_err(|_| storage)?;
             end += batch.bytes.len();
             found.ends.push(end);
+            let visible = aborted.is_visible(&batch);
             found.batches.push(FetchedBatch {
                 first: batch.header.base_offset,
                 last: batch.header.last_offset(),
-                visible: aborted.is_visible(&batch),
+                visible,
+                keys: (by_key && visible).then(|| keys(&batch)).flatten(),
             });
         }
         found.bytes = bytes;
@@ -528,6 +533,17 @@ impl Aborted {
         }
         !(header.attributes.is_transactional() && self.open.contains(&header.producer_id))
     }
+}
+
+/// Offsets and hashes of keys; `None` for a batch that can't be opened, which is its reader's to tell.
+fn keys(batch: &Batch<'_>) -> Option<Vec<(i64, Option<u64>)>> {
+    let records = batch.records(OPENED_LIMIT).ok()?;
+    let each = records.iter_refs().map(|record| {
+        let record = record.ok()?;
+        let key = record.key.map(rapidhash::v3::rapidhash_v3);
+        Some((record.offset.0, key))
+    });
+    each.collect()
 }
 
 fn aborts(batch: &Batch<'_>) -> bool {

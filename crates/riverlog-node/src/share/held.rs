@@ -15,8 +15,10 @@ use riverlog_core::metadata::TopicRef;
 use riverlog_core::share::{
     Acknowledgement, OffsetReset, ShareAnswer, ShareCommand, ShareKey, SharePartition,
 };
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, TopicId};
 
+use super::asks::Asks;
 use super::fetch::ShareList;
 use crate::command::{Isolation, OffsetAnswer, OffsetQuery, Reply};
 use crate::node::Node;
@@ -26,9 +28,13 @@ use crate::timers::Timer;
 /// How long a load that found no coordinator waits before it is tried again.
 const LOAD_PAUSE: Duration = Duration::from_millis(50);
 
-/// What is in flight, by group and partition.
+/// What this node does for share groups.
 #[derive(Default)]
-pub(crate) struct Sharing(Mutex<BTreeMap<ShareKey, Arc<Held>>>);
+pub(crate) struct Sharing {
+    /// What is in flight, by group and partition.
+    held: Mutex<BTreeMap<ShareKey, Arc<Held>>>,
+    pub(super) asks: Mutex<Asks>,
+}
 
 /// What one group has in flight on one partition, for one leadership.
 pub(crate) struct Held {
@@ -52,7 +58,7 @@ pub(crate) enum Stage {
     /// The coordinator is being asked, or will be by the timer.
     Loading,
     Ready {
-        machine: SharePartition,
+        machine: Box<SharePartition>,
         state_epoch: i32,
     },
     /// It is to be looked for anew.
@@ -67,6 +73,15 @@ impl HeldState {
         let at = at.filter(|at| self.timer_at.is_none_or(|set| *at < set))?;
         self.timer_at = Some(at);
         Some(at)
+    }
+}
+
+/// What a member is told of what the coordinator said.
+fn shown(error: ErrorCode) -> ErrorCode {
+    match error {
+        // Of a leadership that came later.
+        ErrorCode::FENCED_LEADER_EPOCH => ErrorCode::NOT_LEADER_OR_FOLLOWER,
+        error => error,
     }
 }
 
@@ -99,7 +114,7 @@ impl Node {
             state.epoch()
         };
         let held = {
-            let mut all = self.sharing.0.lock();
+            let mut all = self.sharing.held.lock();
             if let Some(held) = all.get(key)
                 && held.epoch == epoch
                 && Arc::ptr_eq(&held.partition, &partition)
@@ -126,7 +141,7 @@ impl Node {
     }
 
     fn known(&self, key: &ShareKey) -> Option<Arc<Held>> {
-        self.sharing.0.lock().get(key).cloned()
+        self.sharing.held.lock().get(key).cloned()
     }
 
     fn load_held(&self, held: &Arc<Held>, now: Now) {
@@ -140,7 +155,9 @@ impl Node {
             let now = node.as_of(now);
             match answer {
                 Ok(Some(state)) if state.start.0 >= 0 => {
-                    let machine = SharePartition::restored(state.start, &state.batches);
+                    let limits = node.share_limits(&of.key.group);
+                    let batches = &state.batches;
+                    let machine = SharePartition::restored(state.start, batches, now, &limits);
                     node.held_is_ready(&of, machine, state.state_epoch, now);
                 }
                 Ok(Some(state)) => node.begin_held(&of, state.state_epoch, now),
@@ -194,7 +211,7 @@ impl Node {
             key: held.key.clone(),
             state_epoch,
             leader_epoch: held.epoch,
-            update: machine.take_update().unwrap_or_default(),
+            update: machine.take_update(now).unwrap_or_default(),
         };
         let (node, of) = (self.this.clone(), held.clone());
         let reply = Reply::new(move |answer: ShareAnswer| {
@@ -209,16 +226,23 @@ impl Node {
     }
 
     fn held_is_ready(&self, held: &Arc<Held>, machine: SharePartition, state_epoch: i32, now: Now) {
+        let at;
         {
             let mut state = held.state.lock();
             if matches!(state.stage, Stage::Gone) {
                 return;
             }
-            state.stage = Stage::Ready {
-                machine,
-                state_epoch,
+            at = {
+                let next = machine.next_deadline();
+                state.stage = Stage::Ready {
+                    machine: Box::new(machine),
+                    state_epoch,
+                };
+                state.arm(next)
             };
         }
+        self.arm_held(held, at);
+        self.bury_dead(held, now);
         self.wake_held(held, now);
     }
 
@@ -230,8 +254,10 @@ impl Node {
                 | ErrorCode::COORDINATOR_NOT_AVAILABLE
                 | ErrorCode::NOT_COORDINATOR
                 | ErrorCode::OFFSET_NOT_AVAILABLE
+                | ErrorCode::REQUEST_TIMED_OUT
         );
         if !again {
+            let error = shown(error);
             held.state.lock().stage = Stage::Failed(error);
             self.forget_held(held);
             return self.wake_held(held, now);
@@ -249,7 +275,7 @@ impl Node {
     }
 
     fn forget_held(&self, held: &Arc<Held>) {
-        let mut all = self.sharing.0.lock();
+        let mut all = self.sharing.held.lock();
         if all.get(&held.key).is_some_and(|h| Arc::ptr_eq(h, held)) {
             all.remove(&held.key);
         }
@@ -257,16 +283,39 @@ impl Node {
 
     /// What is kept was changed by others: the next who asks loads it.
     pub(super) fn drop_held(&self, key: &ShareKey, now: Now) {
-        let held = self.sharing.0.lock().remove(key);
+        let held = self.sharing.held.lock().remove(key);
         if let Some(held) = held {
             self.give_up_held(&held, ErrorCode::INVALID_RECORD_STATE, now);
         }
     }
 
+    /// Leaderships have changed: what is in flight elsewhere, or in another leadership, is no matter of this one.
+    pub(crate) fn drop_moved_held(&self, now: Now) {
+        let is_over = |held: &Held| {
+            let state = held.partition.state.lock();
+            !state.leads() || state.epoch() != held.epoch
+        };
+        let over: Vec<Arc<Held>> = {
+            let mut all = self.sharing.held.lock();
+            let over = all.values().filter(|held| is_over(held)).cloned();
+            let over: Vec<Arc<Held>> = over.collect();
+            for held in &over {
+                all.remove(&held.key);
+            }
+            over
+        };
+        for held in over {
+            self.give_up_held(&held, ErrorCode::NOT_LEADER_OR_FOLLOWER, now);
+        }
+    }
+
     /// A topic was deleted, or the node stops (`None`).
     pub(crate) fn close_sharing(&self, topic: Option<TopicId>, now: Now) {
+        if topic.is_none() {
+            self.end_share_asks();
+        }
         let gone: Vec<Arc<Held>> = {
-            let mut all = self.sharing.0.lock();
+            let mut all = self.sharing.held.lock();
             let matches = |key: &ShareKey| topic.is_none_or(|topic| key.topic == topic);
             let gone = all.iter().filter(|(key, _)| matches(key));
             let gone = gone.map(|(_, held)| held.clone()).collect();
@@ -312,7 +361,7 @@ impl Node {
             else {
                 return;
             };
-            let command = machine.take_update().map(|update| ShareCommand::Write {
+            let command = machine.take_update(now).map(|update| ShareCommand::Write {
                 key: held.key.clone(),
                 state_epoch: *state_epoch,
                 leader_epoch: held.epoch,
@@ -327,9 +376,15 @@ impl Node {
             }
             return;
         };
+        let mut answers = answers;
+        if active(Mutant::ShareAnsweredEarly) {
+            for answer in std::mem::take(&mut answers) {
+                answer.send(Ok(()));
+            }
+        }
         let (node, of) = (self.this.clone(), held.clone());
         let reply = Reply::new(move |answer: ShareAnswer| {
-            let result = answer.map(|_| ());
+            let result = answer.map(|_| ()).map_err(shown);
             if let Some(node) = node.upgrade() {
                 node.held_written(&of, result, node.as_of(now));
             }
@@ -343,11 +398,14 @@ impl Node {
     fn held_written(&self, held: &Arc<Held>, result: Result<(), ErrorCode>, now: Now) {
         held.state.lock().writing = false;
         match result {
-            Ok(()) => self.write_held(held, now),
+            Ok(()) => {
+                self.bury_dead(held, now);
+                self.write_held(held, now);
+            }
             Err(error) => {
                 // What is kept and what is held differ now; who loads it anew finds out how.
                 self.forget_held(held);
-                self.give_up_held(held, error, now);
+                self.give_up_held(held, shown(error), now);
             }
         }
     }
@@ -443,9 +501,17 @@ impl Node {
         let now = self.as_of(now);
         let Some(held) = self.known(key) else { return };
         let limits = self.share_limits(&key.group);
-        if let Stage::Ready { machine, .. } = &mut held.state.lock().stage {
-            machine.release(member, &limits);
-        }
+        let at = {
+            let mut guard = held.state.lock();
+            let state = &mut *guard;
+            let Stage::Ready { machine, .. } = &mut state.stage else {
+                return;
+            };
+            machine.release(member, now.mono, &limits);
+            let next = machine.next_deadline();
+            state.arm(next)
+        };
+        self.arm_held(&held, at);
         self.write_held(&held, now);
         self.wake_held(&held, now);
     }

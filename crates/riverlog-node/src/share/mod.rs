@@ -1,6 +1,8 @@
 //! Share groups (KIP-932): what is in flight is held by the leader of each partition, and kept by a coordinator on the shards of
 //! `__share_group_state`.
 
+mod asks;
+mod dead;
 mod fetch;
 mod held;
 
@@ -17,7 +19,7 @@ use riverlog_core::groups::{
 use riverlog_core::metadata::MetadataImage;
 use riverlog_core::share::{
     ShareAnswer, ShareCommand, ShareDecision, ShareEffect, ShareKey, ShareLimits, ShareSettings,
-    ShareShard, ShareSoft, ShareSummary,
+    ShareShard, ShareSoft, ShareSummary, ShareTold,
 };
 use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
@@ -27,6 +29,8 @@ use crate::partition::Owed;
 use crate::shards::{Coordinator, Shard, Shards};
 use crate::timers::Timer;
 
+pub(crate) use asks::{ShareQuestion, ShareSaid};
+pub(crate) use dead::Burial;
 pub use fetch::{ShareFetchAnswer, ShareFetchCommand, ShareFetched};
 pub(crate) use fetch::{ShareList, ShareWaiting};
 pub(crate) use held::{Held, Sharing};
@@ -35,7 +39,7 @@ pub(crate) use held::{Held, Sharing};
 pub(crate) const SHARE_TOPIC: &str = "__share_group_state";
 
 impl Coordinator for ShareShard {
-    type Command = ShareCommand;
+    type Command = ShareTold;
     type Answer = ShareAnswer;
     type Soft = ShareSoft;
     type Effect = ShareEffect;
@@ -80,12 +84,12 @@ impl Coordinator for ShareShard {
     }
     fn decide(
         &self,
-        command: ShareCommand,
+        told: ShareTold,
         token: Token,
-        _image: &MetadataImage,
+        image: &MetadataImage,
         now: Now,
     ) -> ShareDecision {
-        ShareShard::decide(self, command, token, now)
+        self.decide_told(told, token, image, now)
     }
     fn soft(&mut self, change: ShareSoft, _now: Now) {
         ShareShard::soft(self, change);
@@ -125,11 +129,6 @@ impl Node {
         self.coordinator_node::<ShareShard>(name, now)
     }
 
-    pub(crate) fn keep_share(&self, command: ShareCommand, now: Now, reply: Reply<ShareAnswer>) {
-        let name = command.key().name();
-        self.coordinate::<ShareShard>(&name, command, (), now, reply);
-    }
-
     /// Partitions of which something is kept for a share group; GROUP_ID_NOT_FOUND.
     pub fn share_topics(
         &self,
@@ -157,16 +156,27 @@ impl Node {
         reply: Reply<Result<Option<ShareSummary>, ErrorCode>>,
     ) {
         self.saw(now);
-        let Some(shards) = self.share_shards.load_full() else {
-            return reply.send(Ok(None));
-        };
-        match shards.of(&key.name()) {
-            Some(shard) => self.shard_question(shard, now, reply, |kept: &ShareShard| {
-                let (summary, after) = kept.summary(key);
-                (Ok(summary), after)
-            }),
-            None => reply.send(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)),
-        }
+        let reply = Reply::new(move |answer: Result<ShareSaid, ErrorCode>| {
+            reply.send(match answer {
+                Ok(ShareSaid::Summary(summary)) => Ok(summary),
+                Ok(_) => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
+                Err(error) => Err(error),
+            });
+        });
+        self.ask_share(ShareQuestion::Summary(key.clone()), now, reply);
+    }
+
+    /// The high watermark of a share group's partition, from whichever node leads it.
+    pub fn share_end(&self, key: &ShareKey, now: Now, reply: Reply<Result<Offset, ErrorCode>>) {
+        self.saw(now);
+        let reply = Reply::new(move |answer: Result<ShareSaid, ErrorCode>| {
+            reply.send(match answer {
+                Ok(ShareSaid::End(end)) => Ok(end),
+                Ok(_) => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
+                Err(error) => Err(error),
+            });
+        });
+        self.ask_share(ShareQuestion::End(key.clone()), now, reply);
     }
 
     /// Lets a share group begin at an offset of a partition, whatever was in flight there.
@@ -201,11 +211,15 @@ impl Node {
         self.saw(now);
         let node = self.this.clone();
         let done = Reply::new(move |answer: ShareAnswer| {
-            // The leader begins anew with what is kept now.
-            if let Some(node) = node.upgrade() {
-                node.drop_held(&key, node.as_of(now));
+            let Some(node) = node.upgrade() else { return };
+            if let Err(error) = answer {
+                return reply.send(Err(error));
             }
-            reply.send(answer.map(|_| ()));
+            // The partition's leader begins anew with what is kept now.
+            let reply = Reply::new(move |forgotten: Result<ShareSaid, ErrorCode>| {
+                reply.send(forgotten.map(|_| ()));
+            });
+            node.ask_share(ShareQuestion::Forget(key), node.as_of(now), reply);
         });
         self.keep_share(command, now, done);
     }
@@ -214,13 +228,23 @@ impl Node {
     pub(crate) fn share_limits(&self, group: &str) -> ShareLimits {
         let number = |key: &str| self.share_number(group, key);
         let default = ShareLimits::default();
-        let millis = number("record.lock.duration.ms").and_then(|n| u64::try_from(n).ok());
+        let millis = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok());
+        let millis = |n| millis(n).map(Duration::from_millis);
+        let image = self.image.load();
+        let own = |key: &str| image.group_config(group, key).map(str::trim);
+        let own_millis = |key| millis(own(key).and_then(|value| value.parse().ok()));
         ShareLimits {
             max_locks: number("partition.max.record.locks").unwrap_or(default.max_locks),
             delivery_limit: number("delivery.count.limit")
                 .and_then(|n| i16::try_from(n).ok())
                 .unwrap_or(default.delivery_limit),
-            lock_duration: millis.map_or(default.lock_duration, Duration::from_millis),
+            lock_duration: millis(number("record.lock.duration.ms"))
+                .unwrap_or(default.lock_duration),
+            backoff: own_millis("riverlog.share.backoff.ms").unwrap_or(default.backoff),
+            max_backoff: own_millis("riverlog.share.backoff.max.ms").unwrap_or(default.max_backoff),
+            key_order: own("riverlog.share.key.order")
+                .is_some_and(|value| value.eq_ignore_ascii_case("true")),
+            dead_letters: self.has_dead_letters(group),
         }
     }
 
@@ -251,8 +275,13 @@ impl Node {
         let node = self.this.clone();
         let kept = Reply::new(move |kept: Result<ShareTopics, ErrorCode>| {
             let Some(node) = node.upgrade() else { return };
-            let keys = kept.unwrap_or_default().into_iter();
-            let keys = keys.flat_map(|(topic, partitions)| {
+            let kept = match kept {
+                Ok(kept) => kept,
+                // It was deleted meanwhile, which the deletion finds.
+                Err(ErrorCode::GROUP_ID_NOT_FOUND) => ShareTopics::default(),
+                Err(error) => return reply.send(GroupAnswer::Error(error)),
+            };
+            let keys = kept.into_iter().flat_map(|(topic, partitions)| {
                 let group = group.clone();
                 partitions.into_iter().map(move |partition| ShareKey {
                     group: group.clone(),

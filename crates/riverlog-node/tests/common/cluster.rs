@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use riverlog_core::Now;
-use riverlog_core::metadata::{AdminCommand, PartitionImage, TopicRef};
+use riverlog_core::metadata::{
+    AdminCommand, ConfigChange, ConfigResource, PartitionImage, TopicRef,
+};
 use riverlog_log::Disk;
 use riverlog_log::disk::CrashDisk;
 use riverlog_node::harness::{Answer, Harness, START_MS};
@@ -159,6 +161,15 @@ impl Cluster {
         let controller = self.node(self.controller);
         let answer = controller.ask(|node, now, reply| node.admin(command, now, reply));
         self.wait(&answer).expect("done");
+    }
+
+    pub fn group_config(&mut self, group: &str, key: &str, value: &str) {
+        let change = ConfigChange::Set(key.to_owned(), Some(value.to_owned()));
+        self.admin(AdminCommand::AlterConfigs {
+            resources: vec![(ConfigResource::Group(group.to_owned()), vec![change])],
+            replace: false,
+            validate_only: false,
+        });
     }
 
     pub fn wait<T: Send + 'static>(&mut self, answer: &Answer<T>) -> T {

@@ -22,15 +22,10 @@ pub(super) fn handle(context: &Context<'_>, request: ApiVersionsRequest, respond
     }
     // Before v4 clients can't take a feature that may be off (KAFKA-17492): 0 is left out of its range.
     let lowest = if context.version < 4 { 1 } else { 0 };
-    let supported = SUPPORTED
-        .iter()
-        .filter(|feature| is_there(context, feature.name));
-    let finalized = image
-        .features
-        .iter()
-        .filter(|(name, _)| is_there(context, name));
+    let supported = SUPPORTED.iter().filter(|feature| is_there(feature.name));
+    let finalized = image.features.iter().filter(|(name, _)| is_there(name));
     responder.send(&ApiVersionsResponse {
-        api_keys: served(context),
+        api_keys: served(),
         supported_features: supported
             .map(|feature| SupportedFeatureKey {
                 name: feature.name.to_owned(),
@@ -51,8 +46,7 @@ pub(super) fn handle(context: &Context<'_>, request: ApiVersionsRequest, respond
 }
 
 /// Whether this door serves what a feature stands for. Clients use what they are told of, so nothing else is said.
-fn is_there(context: &Context<'_>, feature: &str) -> bool {
-    let is_served = |key| is_served(&context.door.node, key);
+fn is_there(feature: &str) -> bool {
     match feature {
         "group.version" => is_served(ApiKey::ConsumerGroupHeartbeat),
         "share.version" => is_served(ApiKey::ShareFetch),
@@ -77,7 +71,7 @@ pub(super) fn refuse_version(responder: Responder) {
     responder.send_in(0, &response);
 }
 
-fn served(context: &Context<'_>) -> Vec<ApiVersion> {
+fn served() -> Vec<ApiVersion> {
     let entry = |key: &ApiKey| ApiVersion {
         api_key: key.number(),
         // librdkafka takes a floor above 0 for "no produce at all" (KAFKA-18659); versions 0–2 end the connection.
@@ -90,7 +84,7 @@ fn served(context: &Context<'_>) -> Vec<ApiVersion> {
     };
     ApiKey::ALL
         .iter()
-        .filter(|key| is_served(&context.door.node, **key))
+        .filter(|key| is_served(**key))
         .map(entry)
         .collect()
 }

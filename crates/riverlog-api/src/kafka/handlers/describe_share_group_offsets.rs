@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use riverlog_core::Now;
 use riverlog_core::groups::ShareTopics;
-use riverlog_core::metadata::{MetadataImage, TopicRef};
+use riverlog_core::metadata::MetadataImage;
 use riverlog_core::share::{ShareKey, ShareSummary};
 use riverlog_node::{Node, Reply};
 use riverlog_wire::messages::describe_share_group_offsets_request::DescribeShareGroupOffsetsRequestTopic;
@@ -15,7 +15,7 @@ use riverlog_wire::messages::describe_share_group_offsets_response::{
 use riverlog_wire::messages::{
     DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse,
 };
-use riverlog_wire::{ErrorCode, TopicId};
+use riverlog_wire::{ErrorCode, Offset, TopicId};
 
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
@@ -115,13 +115,11 @@ fn describe(
                 topic: id,
                 partition: index,
             };
-            let of = Arc::clone(node);
-            let reply = gather.reply(move |summary: Result<Option<ShareSummary>, ErrorCode>| {
-                let partition = match summary {
-                    Ok(summary) => partition(&of, version, id, index, summary),
-                    Err(error) => failed(index, error),
-                };
-                (at, partition)
+            let done = gather.reply(move |partition: Partition| (at, partition));
+            let (of, asked) = (Arc::clone(node), key.clone());
+            let reply = Reply::new(move |summary| match summary {
+                Ok(summary) => with_lag(&of, version, now, &asked, summary, done),
+                Err(error) => done.send(failed(index, error)),
             });
             node.share_summary(&key, now, reply);
         }
@@ -150,35 +148,38 @@ fn failed(partition_index: i32, error_code: ErrorCode) -> Partition {
     }
 }
 
-fn partition(
+/// The partition's leader says where it ends. When nobody does, the lag is unknown.
+fn with_lag(
     node: &Node,
     version: i16,
-    topic: TopicId,
-    partition_index: i32,
+    now: Now,
+    key: &ShareKey,
     summary: Option<ShareSummary>,
-) -> Partition {
+    done: Reply<Partition>,
+) {
+    let partition_index = key.partition;
     let begun = summary.filter(|summary| summary.start.0 >= 0);
     let Some(summary) = begun else {
-        return Partition {
+        return done.send(Partition {
             partition_index,
             start_offset: -1,
             ..Partition::default()
-        };
+        });
     };
-    let led = node.partition(&TopicRef::Id(topic), partition_index);
-    let lag = match led {
-        Ok(partition) if version >= 1 && summary.complete >= 0 => {
-            let end = node.positions(&partition).1;
-            (end.0 - summary.start.0 - i64::from(summary.complete)).max(0)
-        }
-        // The default: unknown.
-        _ => Partition::default().lag,
-    };
-    Partition {
+    let partition = Partition {
         partition_index,
         start_offset: summary.start.0,
         leader_epoch: summary.leader_epoch.0,
-        lag,
         ..Partition::default()
+    };
+    if version < 1 || summary.complete < 0 {
+        return done.send(partition);
     }
+    let reply = Reply::new(move |end: Result<Offset, ErrorCode>| {
+        let lag = end.map_or(partition.lag, |end| {
+            (end.0 - summary.start.0 - i64::from(summary.complete)).max(0)
+        });
+        done.send(Partition { lag, ..partition });
+    });
+    node.share_end(key, now, reply);
 }

@@ -71,8 +71,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use riverlog_core::metadata::{AdminAnswer, AdminResult, MetadataImage, TopicImage};
-use riverlog_node::quorum::Quorum;
-use riverlog_node::{Isolation, Node};
+use riverlog_node::Isolation;
 use riverlog_wire::messages::{ApiKey, Request};
 use riverlog_wire::primitives::Reader;
 use riverlog_wire::{ErrorCode, TopicId};
@@ -83,9 +82,9 @@ use super::session::Context;
 /// Every API that is served, in one place: what isn't here isn't advertised, and a request for it ends the connection.
 macro_rules! served {
     (decoded { $($api:ident => $module:ident,)* } raw { $($raw:ident => $raw_module:ident,)* }) => {
-        /// Whether an API is served by this node.
-        pub(crate) fn is_served(node: &Node, key: ApiKey) -> bool {
-            matches!(key, $(ApiKey::$api)|* $(| ApiKey::$raw)*) && !(is_of_share_groups(key) && in_a_cluster(node))
+        /// Whether an API is served.
+        pub(crate) fn is_served(key: ApiKey) -> bool {
+            matches!(key, $(ApiKey::$api)|* $(| ApiKey::$raw)*)
         }
         /// Decodes a request and gives it to its handler.
         pub(crate) fn dispatch(
@@ -101,10 +100,6 @@ macro_rules! served {
                     return Ok(());
                 }
                 let close = wrong_version(key, context.version);
-                return Err(responder.refuse(close));
-            }
-            if is_of_share_groups(key) && in_a_cluster(&context.door.node) {
-                let close = Close::new(format!("{} isn't served in a cluster yet", key.name()));
                 return Err(responder.refuse(close));
             }
             match key {
@@ -187,24 +182,6 @@ served! {
     raw {
         Produce => produce,
     }
-}
-
-/// Share groups are served by a node alone: the leader of a partition can't reach a coordinator of theirs on another node yet.
-fn is_of_share_groups(key: ApiKey) -> bool {
-    matches!(
-        key,
-        ApiKey::ShareGroupHeartbeat
-            | ApiKey::ShareGroupDescribe
-            | ApiKey::ShareFetch
-            | ApiKey::ShareAcknowledge
-            | ApiKey::DescribeShareGroupOffsets
-            | ApiKey::AlterShareGroupOffsets
-            | ApiKey::DeleteShareGroupOffsets
-    )
-}
-
-fn in_a_cluster(node: &Node) -> bool {
-    node.settings().quorum == Quorum::Shared
 }
 
 fn wrong_version(key: ApiKey, version: i16) -> Close {

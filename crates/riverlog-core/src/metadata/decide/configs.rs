@@ -352,21 +352,27 @@ fn check_together(configs: &Configs, settings: &ControllerSettings) -> Result<()
 /// A node bounds what a group may ask for.
 fn check_group_bounds(configs: &Configs, settings: &ControllerSettings) -> Result<(), Refusal> {
     let node = BrokerValues(&settings.node_configs);
-    for (name, what) in [
-        ("consumer.session.timeout.ms", "session.timeout.ms"),
-        ("consumer.heartbeat.interval.ms", "heartbeat.interval.ms"),
+    for (kind, what) in [
+        ("consumer", "session.timeout.ms"),
+        ("consumer", "heartbeat.interval.ms"),
+        ("share", "session.timeout.ms"),
+        ("share", "heartbeat.interval.ms"),
+        ("share", "delivery.count.limit"),
+        ("share", "partition.max.record.locks"),
+        ("share", "record.lock.duration.ms"),
     ] {
-        let Some(value) = configs.get(name).and_then(|v| v.parse::<i64>().ok()) else {
+        let name = format!("{kind}.{what}");
+        let Some(value) = configs.get(&name).and_then(|v| v.parse::<i64>().ok()) else {
             continue;
         };
-        let bound = |side: &str| node.number(&format!("group.consumer.{side}.{what}"));
+        let bound = |side: &str| node.number(&format!("group.{kind}.{side}.{what}"));
         if let (Some(from), Some(to)) = (bound("min"), bound("max"))
             && !(from..=to).contains(&value)
         {
             return refuse(
                 ErrorCode::INVALID_CONFIG,
                 format!(
-                    "{name} = {value}: the brokers allow {from} to {to} (group.consumer.min.{what} and max)"
+                    "{name} = {value}: the brokers allow {from} to {to} (group.{kind}.min.{what} and max)"
                 ),
             );
         }

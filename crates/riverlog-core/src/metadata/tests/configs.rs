@@ -213,6 +213,8 @@ fn group_configs_stay_within_the_brokers_bounds() {
         .tell(&alter(&[(on_group("g"), &[set(session, "1000")])]))
         .tell(&alter(&[(on_group("g"), &[set("session", "50000")])]))
         .tell(&alter(&[(on_group("g"), &[delete(session)])]))
+        .tell(&alter(&[(on_group("g"), &[set("share.delivery.count.limit", "11")])]))
+        .tell(&alter(&[(on_group("g"), &[set("share.record.lock.duration.ms", "14999")])]))
         .expect(expect![[r#"
             NONE
                 Config { resource: Group("g"), key: "consumer.session.timeout.ms", value: Some("50000") }
@@ -220,6 +222,8 @@ fn group_configs_stay_within_the_brokers_bounds() {
             INVALID_CONFIG: session = 50000: there is no such group key; leave it out
             NONE
                 Config { resource: Group("g"), key: "consumer.session.timeout.ms", value: None }
+            INVALID_CONFIG: share.delivery.count.limit = 11: the brokers allow 2 to 10 (group.share.min.delivery.count.limit and max)
+            INVALID_CONFIG: share.record.lock.duration.ms = 14999: the brokers allow 15000 to 60000 (group.share.min.record.lock.duration.ms and max)
         "#]]);
 }
 

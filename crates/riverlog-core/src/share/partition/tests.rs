@@ -6,11 +6,17 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
+const NOW: Now = Now {
+    mono: SECOND,
+    wall_ms: 1_000_000,
+};
+
 fn limits() -> ShareLimits {
     ShareLimits {
         max_locks: 30,
         delivery_limit: 3,
         lock_duration: SECOND * 10,
+        ..ShareLimits::default()
     }
 }
 
@@ -19,6 +25,7 @@ fn batch(first: i64, last: i64) -> FetchedBatch {
         first: Offset(first),
         last: Offset(last),
         visible: true,
+        keys: None,
     }
 }
 
@@ -34,7 +41,7 @@ fn ask(member: &str, max_records: i64, mode: AcquireMode) -> Acquire {
 /// The coordinator knows where it begins.
 fn begun(start: i64) -> SharePartition {
     let mut partition = SharePartition::new(Offset(start));
-    assert_eq!(kept(partition.take_update()), (start, 0, vec![]));
+    assert_eq!(kept(partition.take_update(NOW)), (start, 0, vec![]));
     partition
 }
 
@@ -46,7 +53,7 @@ fn tell(
     now: Duration,
 ) -> Result<Option<StateUpdate>, ErrorCode> {
     partition.acknowledge(member, what, now, &limits())?;
-    Ok(partition.take_update())
+    Ok(partition.take_update(NOW))
 }
 
 fn all(member: &str) -> Acquire {
@@ -121,28 +128,28 @@ fn time_that_is_up_and_a_session_that_is_lost_give_records_back() {
     assert_eq!(
         {
             partition.expire(SECOND * 10, &limits());
-            partition.take_update()
+            partition.take_update(NOW)
         },
         None
     );
     let update = {
         partition.expire(SECOND * 11, &limits());
-        partition.take_update()
+        partition.take_update(NOW)
     };
     assert_eq!(kept(update), (0, 0, vec![(0, 4, 0, 1)]));
     let acquired = partition.acquire(&all("b"), Offset(0), &log, SECOND * 12, &limits());
     assert_eq!(got(&acquired), [(0, 4, 2)]);
     assert_eq!(
         {
-            partition.release("a", &limits());
-            partition.take_update()
+            partition.release("a", SECOND, &limits());
+            partition.take_update(NOW)
         },
         None
     );
     assert_eq!(
         kept({
-            partition.release("b", &limits());
-            partition.take_update()
+            partition.release("b", SECOND, &limits());
+            partition.take_update(NOW)
         }),
         (0, 0, vec![(0, 4, 0, 2)])
     );
@@ -158,7 +165,7 @@ fn a_renewed_record_stays_with_its_member() {
     assert_eq!(update, Ok(None));
     let update = {
         partition.expire(SECOND * 11, &limits());
-        partition.take_update()
+        partition.take_update(NOW)
     };
     assert_eq!(kept(update), (0, 0, vec![(0, 0, 0, 1)]));
     assert_eq!(partition.next_deadline(), Some(SECOND * 19));
@@ -248,7 +255,7 @@ fn it_comes_back_as_it_was_told() {
     types[2] = Acknowledge::Accept;
     let update = tell(&mut partition, "a", &say(2, 7, &types), SECOND);
     let update = update.unwrap().unwrap();
-    let mut again = SharePartition::restored(update.start, &update.batches);
+    let mut again = SharePartition::restored(update.start, &update.batches, NOW, &limits());
     assert_eq!((again.start(), again.end()), (Offset(0), Offset(8)));
     let acquired = again.acquire(&all("b"), Offset(0), &[batch(0, 9)], SECOND, &limits());
     assert_eq!(got(&acquired), [(0, 1, 1), (2, 3, 2), (5, 7, 2), (8, 9, 1)]);
@@ -261,14 +268,14 @@ fn a_log_that_begins_later_takes_records_away() {
     assert_eq!(
         kept({
             partition.log_starts_at(Offset(4));
-            partition.take_update()
+            partition.take_update(NOW)
         }),
         (4, 0, vec![])
     );
     assert_eq!(
         {
             partition.log_starts_at(Offset(4));
-            partition.take_update()
+            partition.take_update(NOW)
         },
         None
     );
@@ -278,7 +285,7 @@ fn a_log_that_begins_later_takes_records_away() {
     assert_eq!(
         kept({
             partition.log_starts_at(Offset(20));
-            partition.take_update()
+            partition.take_update(NOW)
         }),
         (20, 0, vec![])
     );
@@ -383,7 +390,7 @@ proptest! {
                         false => AcquireMode::BatchOptimized,
                     };
                     let near: Vec<FetchedBatch> =
-                        log.iter().filter(|b| b.last >= from).take(6).copied().collect();
+                        log.iter().filter(|b| b.last >= from).take(6).cloned().collect();
                     let member = MEMBERS[member];
                     let acquired =
                         partition.acquire(&ask(member, max, mode), from, &near, now, &limits);
@@ -475,7 +482,9 @@ proptest! {
                                         Single::Complete
                                     }
                                     Acknowledge::Gap | Acknowledge::Reject => Single::Complete,
-                                    Acknowledge::Release => Model::back(count),
+                                    Acknowledge::Release | Acknowledge::ReleaseAfter(_) => {
+                                        Model::back(count)
+                                    }
                                     Acknowledge::Renew => Single::Acquired(
                                         member,
                                         until.max(now + limits.lock_duration),
@@ -487,8 +496,8 @@ proptest! {
                     }
                 }
                 Step::Release(member) => {
-                    partition.release(MEMBERS[member], &limits);
-                    update = partition.take_update();
+                    partition.release(MEMBERS[member], now, &limits);
+                    update = partition.take_update(NOW);
                     for place in &mut model.records {
                         if let Single::Acquired(by, _, count) = *place
                             && by == MEMBERS[member]
@@ -500,7 +509,7 @@ proptest! {
                 Step::Pass(seconds) => {
                     now += SECOND * seconds as u32;
                     partition.expire(now, &limits);
-                    update = partition.take_update();
+                    update = partition.take_update(NOW);
                     for place in &mut model.records {
                         if let Single::Acquired(_, until, count) = *place
                             && until <= now
@@ -512,7 +521,7 @@ proptest! {
                 Step::LogStarts(more) => {
                     let start = model.start + more;
                     partition.log_starts_at(Offset(start));
-                    update = partition.take_update();
+                    update = partition.take_update(NOW);
                     while model.start < start {
                         if !model.records.is_empty() {
                             model.records.remove(0);
@@ -522,7 +531,8 @@ proptest! {
                 }
                 Step::Restart => {
                     let batches: Vec<StateBatch> = stored.values().copied().collect();
-                    partition = SharePartition::restored(Offset(stored_start), &batches);
+                    partition =
+                        SharePartition::restored(Offset(stored_start), &batches, NOW, &limits);
                     // Nothing that was told is lost, and nothing accepted is offered.
                     prop_assert!(partition.start().0 <= model.start);
                     for (first, last, record) in partition.records.iter() {

@@ -87,6 +87,7 @@ impl World {
             last: Offset(*last),
             state: DeliveryState::Available,
             delivery_count: *count,
+            not_before: 0,
         });
         let update = StateUpdate {
             start: Offset(start),
@@ -172,6 +173,66 @@ fn who_was_replaced_is_kept_out() {
     let state = world.read(0, 5).unwrap();
     assert_eq!((state.state_epoch, state.start), (1, Offset(7)));
     assert_eq!(ranges(&state), []);
+}
+
+#[test]
+fn what_comes_late_or_twice_from_another_node_counts_for_nothing() {
+    let mut world = World::default();
+    let mut told = |number, command| {
+        let turn = Some(ShareTurn {
+            from: BrokerId(2),
+            broker_epoch: 7,
+            number,
+        });
+        let told = ShareTold { turn, command };
+        world.shard();
+        let shard = world.live.as_ref().unwrap();
+        let decision = shard.decide_told(told, Token(1), &World::default(), now(0));
+        world
+            .perform(decision)
+            .remove(0)
+            .map(|s| s.map(|s| s.start.0))
+    };
+    let read = || ShareCommand::Read {
+        key: key(0),
+        leader_epoch: LeaderEpoch(1),
+    };
+    let write = |start| ShareCommand::Write {
+        key: key(0),
+        state_epoch: 0,
+        leader_epoch: LeaderEpoch(1),
+        update: StateUpdate {
+            start: Offset(start),
+            ..StateUpdate::default()
+        },
+    };
+    let late = Err(ErrorCode::DUPLICATE_SEQUENCE_NUMBER);
+    assert_eq!(told(1, read()), Ok(Some(-1)));
+    assert_eq!(told(2, write(5)), Ok(None));
+    assert_eq!(told(2, write(5)), late);
+    // The leader has given up waiting for 3 and has read anew.
+    assert_eq!(told(4, read()), Ok(Some(5)));
+    assert_eq!(told(3, write(9)), late);
+    assert_eq!(told(5, read()), Ok(Some(5)));
+    // Of a topic that isn't known here nothing is made.
+    let turn = Some(ShareTurn {
+        from: BrokerId(2),
+        broker_epoch: 7,
+        number: 6,
+    });
+    let told = ShareTold {
+        turn,
+        command: read(),
+    };
+    world.gone = true;
+    let decision = world
+        .live
+        .as_ref()
+        .unwrap()
+        .decide_told(told, Token(1), &world, now(0));
+    assert!(decision.records.is_empty());
+    let loading = Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
+    assert_eq!(world.perform(decision), [loading]);
 }
 
 #[test]

@@ -5,6 +5,9 @@ use riverlog_core::metadata::{
     NewTopic, Reassignment, TopicRef,
 };
 use riverlog_core::replica::FollowerAnswer;
+use riverlog_core::share::{
+    DeliveryState, ShareCommand, ShareKey, ShareState, ShareSummary, StateBatch, StateUpdate,
+};
 use riverlog_core::transactions::{TransactionAnswer, TransactionCommand, TransactionVersion};
 use riverlog_log::{LogKey, Marker};
 use riverlog_wire::{
@@ -12,6 +15,7 @@ use riverlog_wire::{
 };
 
 use crate::replication::{PeerAsk, PeerPart};
+use crate::share::{ShareQuestion, ShareSaid};
 
 use super::{Message, MessageError};
 
@@ -53,6 +57,37 @@ fn part(answer: Result<FollowerAnswer, ErrorCode>) -> PeerPart {
         answer,
         records: Bytes::new(),
     }
+}
+
+fn share_key() -> ShareKey {
+    ShareKey {
+        group: "g".to_owned(),
+        topic: key().topic,
+        partition: 3,
+    }
+}
+
+fn state_batches() -> Vec<StateBatch> {
+    vec![StateBatch {
+        first: Offset(5),
+        last: Offset(7),
+        state: DeliveryState::Available,
+        delivery_count: 2,
+        not_before: 12,
+    }]
+}
+
+fn share(question: ShareQuestion) -> Message {
+    Message::ShareAsk {
+        number: 4,
+        broker_epoch: 5,
+        epoch: LeaderEpoch(6),
+        question,
+    }
+}
+
+fn said(answer: Result<ShareSaid, ErrorCode>) -> Message {
+    Message::ShareSaid { number: 4, answer }
 }
 
 fn all() -> Vec<Message> {
@@ -169,6 +204,51 @@ fn all() -> Vec<Message> {
             partitions: vec![("t".to_owned(), 2)],
             unclean: true,
         }),
+        share(ShareQuestion::Tell(ShareCommand::Initialize {
+            key: share_key(),
+            state_epoch: None,
+            start: Offset(-1),
+        })),
+        share(ShareQuestion::Tell(ShareCommand::Read {
+            key: share_key(),
+            leader_epoch: LeaderEpoch(3),
+        })),
+        share(ShareQuestion::Tell(ShareCommand::Write {
+            key: share_key(),
+            state_epoch: 1,
+            leader_epoch: LeaderEpoch(3),
+            update: StateUpdate {
+                start: Offset(5),
+                complete: 2,
+                batches: state_batches(),
+            },
+        })),
+        share(ShareQuestion::Tell(ShareCommand::Delete {
+            key: share_key(),
+        })),
+        share(ShareQuestion::Summary(share_key())),
+        share(ShareQuestion::End(share_key())),
+        share(ShareQuestion::Forget(share_key())),
+        share(ShareQuestion::Bury(
+            share_key(),
+            Bytes::from_static(b"dead letters"),
+        )),
+        said(Err(ErrorCode::NOT_COORDINATOR)),
+        said(Ok(ShareSaid::Done)),
+        said(Ok(ShareSaid::State(ShareState {
+            state_epoch: 1,
+            leader_epoch: LeaderEpoch(2),
+            start: Offset(3),
+            batches: state_batches(),
+        }))),
+        said(Ok(ShareSaid::Summary(Some(ShareSummary {
+            state_epoch: 1,
+            leader_epoch: LeaderEpoch(2),
+            start: Offset(3),
+            complete: 4,
+        })))),
+        said(Ok(ShareSaid::Summary(None))),
+        said(Ok(ShareSaid::End(Offset(9)))),
         Message::Ask {
             number: 1,
             broker_epoch: 2,
@@ -307,7 +387,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_without_harm(
-        which in 0..36_usize,
+        which in 0..50_usize,
         flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..6),
         noise in proptest::collection::vec(any::<u8>(), 0..60),
     ) {
