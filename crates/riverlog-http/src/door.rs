@@ -98,6 +98,10 @@ impl std::fmt::Debug for HttpDoor {
     }
 }
 
+/// Of an answer's extensions: which call it answers, as metrics name it.
+#[derive(Clone, Copy, Debug)]
+pub struct CallName(pub &'static str);
+
 /// One request, taken apart.
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -159,6 +163,7 @@ impl HttpDoor {
         };
         let status = response.status().as_u16();
         self.counts.add(call, status, begin.elapsed());
+        response.extensions_mut().insert(CallName(call));
         if let Ok(value) = id.parse() {
             // Another node's answer names the request there.
             response

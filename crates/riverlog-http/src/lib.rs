@@ -30,7 +30,7 @@ mod value;
 mod watch;
 
 pub use counts::Counted;
-pub use door::{HttpDoor, HttpSettings};
+pub use door::{CallName, HttpDoor, HttpSettings};
 pub use guard::{guard, secure};
 pub use nodes::{Elsewhere, Going, Lost};
 pub use openapi::{document, page};

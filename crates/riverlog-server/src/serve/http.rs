@@ -15,6 +15,7 @@ use riverlog_http::HttpDoor;
 use super::console;
 use super::limits::Limits;
 use super::metrics::{self, MetricsSettings, Times};
+use super::traces::Traces;
 
 /// What the routes look at.
 pub(crate) struct Health {
@@ -30,6 +31,8 @@ pub(crate) struct Health {
     pub(crate) web: Arc<Limits>,
     /// What is told by which names.
     pub(crate) metrics: MetricsSettings,
+    /// Spans of calls of `/v1`, where a collector is named.
+    pub(crate) traces: Option<Traces>,
     /// Times of waiting records that are known.
     pub(crate) times: Times,
 }
@@ -67,7 +70,13 @@ async fn guarded(State(health): State<Arc<Health>>, request: Request, next: Next
 }
 
 async fn api(State(health): State<Arc<Health>>, request: Request) -> Response {
-    health.door.answer(request).await
+    let Some(traces) = &health.traces else {
+        return health.door.answer(request).await;
+    };
+    let span = traces.begin(&request);
+    let mut response = health.door.answer(request).await;
+    traces.end(span, &mut response);
+    response
 }
 
 /// Why this node isn't ready; empty when it is.

@@ -14,6 +14,7 @@ mod past;
 mod reach;
 mod settings;
 mod stream;
+mod traces;
 mod web;
 
 #[cfg(test)]
@@ -411,6 +412,7 @@ async fn serve(
             values.text("riverlog.metrics.detail").unwrap_or_default(),
             values.text("riverlog.metrics.aliases").unwrap_or_default(),
         ),
+        traces: http.as_ref().and_then(|_| traces::Traces::start()),
         times: Times::default(),
     });
     let mut served_http = false;
@@ -460,6 +462,9 @@ async fn serve(
     let deadline = Instant::now() + STOP;
     while limits.connected() + health.web.connected() > 0 && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    if let Some(traces) = &health.traces {
+        traces.stop().await;
     }
     if served_http {
         past::keep(&health.door, &plan.data).await;
