@@ -2,7 +2,11 @@
 
 mod common;
 
-use common::Server;
+use common::{Server, try_ask};
+use riverlog_wire::ErrorCode;
+use riverlog_wire::messages::metadata_request::MetadataRequestTopic;
+use riverlog_wire::messages::share_fetch_request::{FetchPartition, FetchTopic};
+use riverlog_wire::messages::{MetadataRequest, ShareFetchRequest, ShareGroupHeartbeatRequest};
 use serde_json::Value;
 
 fn rows(server: &Server, args: &[&str]) -> Vec<Value> {
@@ -117,5 +121,58 @@ fn a_group_is_watched_for_as_long_as_asked() {
     );
     assert!(lines[0]["read_a_second"].is_null());
     assert_eq!(lines[1]["read_a_second"], 0.0);
+    assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn the_lag_of_a_share_group_is_what_nobody_has_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    server.ok(&["topic", "create", "t", "-p", "1"]);
+    let patience = std::time::Duration::from_secs(20);
+    let metadata = MetadataRequest {
+        topics: Some(vec![MetadataRequestTopic {
+            name: Some("t".to_owned()),
+            ..MetadataRequestTopic::default()
+        }]),
+        ..MetadataRequest::default()
+    };
+    let known = try_ask(&server.kafka, 12, &metadata, patience).unwrap();
+    let topic_id = known.topics[0].topic_id;
+    let join = ShareGroupHeartbeatRequest {
+        group_id: "sharers".to_owned(),
+        member_id: "m".to_owned(),
+        subscribed_topic_names: Some(vec!["t".to_owned()]),
+        ..ShareGroupHeartbeatRequest::default()
+    };
+    assert!(common::eventually(|| {
+        let answer = try_ask(&server.kafka, 1, &join, patience).unwrap();
+        answer.error_code == ErrorCode::NONE
+    }));
+    // The first fetch says where the group begins.
+    let fetch = ShareFetchRequest {
+        group_id: Some("sharers".to_owned()),
+        member_id: Some("m".to_owned()),
+        share_session_epoch: 0,
+        max_wait_ms: 1_000,
+        max_bytes: 1 << 20,
+        max_records: 10,
+        batch_size: 10,
+        topics: vec![FetchTopic {
+            topic_id,
+            partitions: vec![FetchPartition::default()],
+        }],
+        ..ShareFetchRequest::default()
+    };
+    let answer = try_ask(&server.kafka, 1, &fetch, patience).unwrap();
+    assert_eq!(answer.error_code, ErrorCode::NONE);
+    server.ok_with(&["produce", "t"], "a\nb\nc\n");
+    let rows = rows(&server, &["group", "lag", "sharers"]);
+    assert_eq!(
+        (&rows[0]["committed"], &rows[0]["lag"]),
+        (&0.into(), &3.into())
+    );
+    let late = server.run(&["group", "lag", "sharers", "--max", "2"]);
+    assert_eq!(late.status.code(), Some(1));
     assert_eq!(server.stop().0, Some(0));
 }

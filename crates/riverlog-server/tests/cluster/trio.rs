@@ -369,12 +369,13 @@ impl Writers {
         );
     }
 
-    /// Ends the writers. Nothing was acknowledged at an offset at which something else had been.
-    pub fn stop(mut self) {
+    /// Ends the writers. Nothing was acknowledged at an offset at which something else had been. What was, by partition and offset.
+    pub fn stop(mut self) -> BTreeSet<(i32, i64)> {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             thread.join().unwrap();
         }
+        self.acknowledged.lock().unwrap().keys().copied().collect()
     }
 }
 

@@ -220,7 +220,8 @@ pub fn answer_to<R: Request>(stream: &mut TcpStream, version: i16) -> R::Respons
     try_answer::<R>(stream, version).unwrap()
 }
 
-fn try_answer<R: Request>(stream: &mut TcpStream, version: i16) -> io::Result<R::Response> {
+/// The same from a broker that may be gone.
+pub fn try_answer<R: Request>(stream: &mut TcpStream, version: i16) -> io::Result<R::Response> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let mut bytes = vec![0; usize::try_from(i32::from_be_bytes(length)).unwrap()];
