@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// Keeps logs and histories also when all went well
     #[arg(long)]
     keep: bool,
+    /// Those with three nodes, each with a network and a disk of its own; with names: of those, only these
+    #[arg(long)]
+    cluster: bool,
     /// The long form (300 kills, 100 power cuts …); the result goes into docs/reliability/ledger.md
     #[arg(long)]
     long: bool,
@@ -51,6 +54,20 @@ const DRILLS: &[Drill] = &[
     drill("fd-limit", 10, &[]),
     drill("memory-limit", 10, &[]),
     drill("clock", 20, &[Tool::Faketime]),
+];
+
+/// Drills with three nodes. Each runs three servers and waits for their copies: [`run`] plays them, not [`short`].
+const CLUSTERS: &[Drill] = &[
+    drill("cluster-kill", 50, &[]),
+    drill("cluster-freeze", 50, &[]),
+    drill("cluster-one-way", 50, &[]),
+    drill("cluster-bridge", 50, &[]),
+    drill("cluster-minority", 50, &[]),
+    drill("cluster-dead-disk", 50, &[]),
+    drill("cluster-slow-disk", 50, &[]),
+    drill("cluster-full-disk", 50, &[]),
+    drill("cluster-power", 50, &[]),
+    drill("cluster-mixed", 50, &[]),
 ];
 
 const fn drill(name: &'static str, long: u32, needs: &'static [Tool]) -> Drill {
@@ -175,15 +192,20 @@ pub(crate) fn short() -> Result<()> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let names: Vec<&str> = DRILLS.iter().map(|d| d.name).collect();
+    let all = || DRILLS.iter().chain(CLUSTERS);
+    let names: Vec<&str> = all().map(|d| d.name).collect();
     if let Some(name) = args.names.iter().find(|n| !names.contains(&n.as_str())) {
         return Err(format!("there is no drill '{name}'; drills: {}", names.join(", ")).into());
     }
     let stage = Stage::build()?;
     let commit = long::commit()?;
-    let wanted = |d: &&Drill| args.names.is_empty() || args.names.iter().any(|n| n == d.name);
+    let wanted = |d: &&Drill| {
+        let is_clusters = CLUSTERS.iter().any(|c| c.name == d.name);
+        (args.names.is_empty() || args.names.iter().any(|n| n == d.name))
+            && (!args.cluster || is_clusters)
+    };
     let mut ends = Ends::default();
-    for drill in DRILLS.iter().filter(wanted) {
+    for drill in all().filter(wanted) {
         let started = Instant::now();
         tools::ensure(drill.needs)?;
         let out = play(drill, args, &stage)?;
@@ -237,6 +259,12 @@ fn play(drill: &Drill, args: &Args, stage: &Stage) -> Result<Outcome> {
     if args.keep {
         run = run.arg("--keep");
     }
-    let seconds = 300 + 10 * u64::from(rounds.unwrap_or(0));
+    // Three nodes wait in each round until they are in sync again.
+    let of_round = if drill.name.starts_with("cluster-") {
+        60
+    } else {
+        10
+    };
+    let seconds = 300 + of_round * u64::from(rounds.unwrap_or(0));
     run.limit(seconds).outcome()
 }

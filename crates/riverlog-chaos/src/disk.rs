@@ -141,13 +141,16 @@ pub(crate) fn sweep(work: &Path) {
             .to_str()
             .and_then(|name| name.rsplit_once('-')?.1.parse::<u32>().ok());
         let Some(pid) = pid else { continue };
-        let mount = entry.path().join("disk");
-        if Path::new(&format!("/proc/{pid}")).exists() || !is_mounted(&mount) {
+        if Path::new(&format!("/proc/{pid}")).exists() {
             continue;
         }
-        if run("umount", &[&mount]).is_ok() {
-            // What stays is for whoever looks why that run was killed.
-            let _ = fs::remove_file(entry.path().join("disk.img"));
+        // Of a server alone, or of each of several nodes.
+        for place in ["", "1", "2", "3"].map(|node| entry.path().join(node)) {
+            let mount = place.join("disk");
+            if is_mounted(&mount) && run("umount", &[&mount]).is_ok() {
+                // What stays is for whoever looks why that run was killed.
+                let _ = fs::remove_file(place.join("disk.img"));
+            }
         }
     }
 }

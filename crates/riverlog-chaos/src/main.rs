@@ -4,6 +4,7 @@
 //! it. It ends with 0 when every promise was kept, 1 when one was broken, and 3 when this machine lacks what the drill
 //! needs, which it names.
 
+mod cluster;
 mod disk;
 mod drills;
 mod raw;
@@ -44,7 +45,7 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 #[command(name = "riverlog-chaos")]
 pub(crate) struct Options {
     /// Which fault
-    #[arg(value_parser = clap::builder::PossibleValuesParser::new(drills::ALL.iter().map(|d| d.name)))]
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(names()))]
     drill: String,
     /// The server's binary
     #[arg(long)]
@@ -69,22 +70,37 @@ pub(crate) struct Options {
     keep: bool,
 }
 
+/// All that can be played.
+fn names() -> impl Iterator<Item = &'static str> {
+    let one = drills::ALL.iter().map(|drill| drill.name);
+    one.chain(cluster::ALL.iter().map(|drill| drill.name))
+}
+
+fn play(options: &Options) -> Result<String> {
+    let name = &options.drill;
+    if let Some(drill) = cluster::ALL.iter().find(|d| d.name == name) {
+        return cluster::play(drill, options);
+    }
+    match drills::ALL.iter().find(|d| d.name == name) {
+        Some(drill) => stage::play(drill, options),
+        None => broken(format!("there is no drill {name}")),
+    }
+}
+
 fn main() -> ExitCode {
     let options = Options::parse();
-    let Some(drill) = drills::ALL.iter().find(|d| d.name == options.drill) else {
-        return ExitCode::from(2);
-    };
-    match stage::play(drill, &options) {
+    let name = &options.drill;
+    match play(&options) {
         Ok(report) => {
-            println!("{}: passed: {report}", drill.name);
+            println!("{name}: passed: {report}");
             ExitCode::SUCCESS
         }
         Err(Failure::Lacks(what)) => {
-            println!("{}: NOT PLAYED: {what}", drill.name);
+            println!("{name}: NOT PLAYED: {what}");
             ExitCode::from(3)
         }
         Err(Failure::Broken(what)) => {
-            println!("{}: FAILED: {what}", drill.name);
+            println!("{name}: FAILED: {what}");
             ExitCode::FAILURE
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -21,9 +21,13 @@ pub(crate) struct Launch {
     pub(crate) binary: PathBuf,
     pub(crate) data: PathBuf,
     pub(crate) log: PathBuf,
+    /// Where it listens for clients.
+    pub(crate) host: IpAddr,
     pub(crate) port: u16,
     /// `key=value`.
     pub(crate) settings: Vec<String>,
+    /// Further words of the command.
+    pub(crate) more: Vec<String>,
     /// A program and its words that start it in its place: `prlimit --nofile=64`.
     pub(crate) under: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
@@ -33,7 +37,7 @@ pub(crate) struct Launch {
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
-    pub(crate) port: u16,
+    at: SocketAddr,
     ended: Option<ExitStatus>,
 }
 
@@ -62,7 +66,8 @@ impl Launch {
             .arg("serve")
             .arg("--data")
             .arg(&self.data)
-            .args(["--listen", &format!("127.0.0.1:{}", self.port)])
+            .args(["--listen", &self.place().to_string()])
+            .args(&self.more)
             .args(["--http", "none", "--log-format", "json"])
             .args(self.settings.iter().flat_map(|s| ["--set", s.as_str()]))
             .envs(self.environment.iter().map(|(k, v)| (k, v)))
@@ -72,16 +77,26 @@ impl Launch {
             .spawn()?;
         Ok(Server {
             child,
-            port: self.port,
+            at: self.place(),
             ended: None,
         })
+    }
+
+    fn place(&self) -> SocketAddr {
+        SocketAddr::new(self.host, self.port)
     }
 
     /// Starts it and waits until it answers.
     pub(crate) fn start(&self) -> Result<Server> {
         let mut server = self.spawn()?;
+        self.wait(&mut server)?;
+        Ok(server)
+    }
+
+    /// Waits until it answers.
+    pub(crate) fn wait(&self, server: &mut Server) -> Result<()> {
         if server.ready(READY) {
-            return Ok(server);
+            return Ok(());
         }
         let how = match server.ended() {
             Some(status) => format!("ended: {status}"),
@@ -118,8 +133,8 @@ impl Server {
 
     /// Waits until it answers a request; false when it ended or didn't.
     pub(crate) fn ready(&mut self, limit: Duration) -> bool {
-        let port = self.port;
-        until(limit, || self.ended().is_some() || answers(port)) && self.ended().is_none()
+        let at = self.at;
+        until(limit, || self.ended().is_some() || answers(at)) && self.ended().is_none()
     }
 
     /// `kill -9`, and waits for its end.
@@ -181,16 +196,16 @@ pub(crate) fn address(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// Whether the server at `port` answers.
-pub(crate) fn answers(port: u16) -> bool {
-    apis(port).is_ok_and(|apis| !apis.is_empty())
+/// Whether the server there answers.
+fn answers(at: SocketAddr) -> bool {
+    apis(at).is_ok_and(|apis| !apis.is_empty())
 }
 
-/// The API keys that the server at `port` says it serves.
-pub(crate) fn apis(port: u16) -> std::io::Result<Vec<i16>> {
+/// The API keys that the server there says it serves.
+pub(crate) fn apis(at: SocketAddr) -> std::io::Result<Vec<i16>> {
     /// Length 10; ApiVersions version 0, correlation id 1, no client id.
     const REQUEST: [u8; 14] = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xff];
-    let mut socket = TcpStream::connect_timeout(&address(port), Duration::from_secs(1))?;
+    let mut socket = TcpStream::connect_timeout(&at, Duration::from_secs(1))?;
     socket.set_read_timeout(Some(Duration::from_secs(5)))?;
     socket.write_all(&REQUEST)?;
     let mut length = [0; 4];

@@ -9,7 +9,7 @@ use riverlog_checker::{Event, What};
 
 use crate::disk::{self, Image};
 use crate::drills::Drill;
-use crate::server::{Launch, Server, free_port};
+use crate::server::{Launch, Server, address, free_port};
 use crate::system::{Random, now};
 use crate::workload::{Load, Workload};
 use crate::{Failure, Options, Result, broken};
@@ -92,12 +92,14 @@ impl Stage {
             binary: options.server.clone(),
             data,
             log: folder.join("server.log"),
+            host: address(0).ip(),
             port: free_port()?,
             settings: settings
                 .into_iter()
                 .map(str::to_owned)
                 .chain(options.set.iter().cloned())
                 .collect(),
+            more: Vec::new(),
             under: Vec::new(),
             environment: Vec::new(),
         };
@@ -126,7 +128,9 @@ impl Stage {
     pub(crate) fn begin(&mut self, load: &Load) -> Result<()> {
         self.start()?;
         let port = self.launch.port;
-        let workload = Workload::start(&self.python, &self.folder, port, self.seed, load)?;
+        let at = address(port);
+        let brokers = at.to_string();
+        let workload = Workload::start(&self.python, &self.folder, at, &brokers, self.seed, load)?;
         self.workload = Some(workload);
         self.tell("progress", PATIENCE_S)?;
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -24,6 +25,8 @@ pub(crate) struct Load {
     pub(crate) partitions: u32,
     pub(crate) rate: u32,
     pub(crate) most_bytes: u32,
+    /// Copies of the topic; with several, two of them must have what is acknowledged.
+    pub(crate) replicas: u32,
 }
 
 impl Default for Load {
@@ -32,6 +35,7 @@ impl Default for Load {
             partitions: 4,
             rate: 300,
             most_bytes: 1500,
+            replicas: 1,
         }
     }
 }
@@ -47,11 +51,12 @@ impl Load {
 }
 
 impl Workload {
-    /// Makes the topic and starts all clients.
+    /// Makes the topic and starts all clients. `at`: a server that is asked what it serves; `brokers`: those that clients begin with.
     pub(crate) fn start(
         python: &Path,
         folder: &Path,
-        port: u16,
+        at: SocketAddr,
+        brokers: &str,
         seed: u64,
         load: &Load,
     ) -> Result<Workload> {
@@ -60,19 +65,20 @@ impl Workload {
         let history = folder.join("clients.jsonl");
         let log = fs::File::create(folder.join("clients.log"))?;
         // EndTxn and ConsumerGroupHeartbeat.
-        let apis = crate::server::apis(port)?;
+        let apis = crate::server::apis(at)?;
         let more = [(26, "--transactions"), (68, "--modern")];
         let more = more.iter().filter(|(key, _)| apis.contains(key));
         let mut child = Command::new(python)
             .arg(&program)
             .args(more.map(|(_, flag)| *flag))
-            .args(["--bootstrap", &format!("127.0.0.1:{port}")])
+            .args(["--bootstrap", brokers])
             .arg("--history")
             .arg(&history)
             .args(["--seed", &seed.to_string()])
             .args(["--partitions", &load.partitions.to_string()])
             .args(["--rate", &load.rate.to_string()])
             .args(["--most-bytes", &load.most_bytes.to_string()])
+            .args(["--replicas", &load.replicas.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)

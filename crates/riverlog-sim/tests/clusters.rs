@@ -50,3 +50,12 @@ fn who_was_asked_for_was_forgotten_when_another_partition_changed() {
 fn a_cut_filled_the_write_ahead_log_for_good() {
     holds(2363);
 }
+
+/// A leader whose log held no records any more said of it that it had nothing in common with its followers: they cut what they had, or
+/// could not, and never came back.
+#[test]
+fn an_emptied_leader_had_nothing_in_common_with_its_followers() {
+    for seed in [3013, 3153] {
+        holds(seed);
+    }
+}

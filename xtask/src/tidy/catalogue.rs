@@ -27,16 +27,20 @@ pub(super) fn check(files: &[File]) -> Vec<Finding> {
     found
 }
 
-/// Where drills lie, one file each.
+/// Where drills lie: those of one server, a file each, and those of three.
 const DRILLS: &str = "crates/riverlog-chaos/src/drills";
+const CLUSTER_DRILLS: &str = "crates/riverlog-chaos/src/cluster";
 /// Where the simulator lies.
 const SIMULATOR: &str = "crates/riverlog-sim/src";
 
 /// What is wrong with a name in backquotes, if it is that of a test.
 fn missing(name: &str, files: &[File]) -> Option<String> {
     if let Some(drill) = name.strip_prefix("cargo xtask drill ") {
-        let mut drills = files.iter().filter(|f| f.path.starts_with(DRILLS));
-        let there = drills.any(|f| f.text.contains(&format!("name: \"{drill}\"")));
+        let (own, quoted) = (format!("name: \"{drill}\""), format!("drill(\"{drill}\""));
+        let there = files.iter().any(|f| {
+            (f.path.starts_with(DRILLS) && f.text.contains(&own))
+                || (f.path.starts_with(CLUSTER_DRILLS) && f.text.contains(&quoted))
+        });
         return (!there).then(|| format!("`{name}`: there is no such drill"));
     }
     if name.starts_with("clients/") {

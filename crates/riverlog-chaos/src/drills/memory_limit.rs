@@ -35,6 +35,7 @@ fn run(stage: &mut Stage) -> Result<()> {
         partitions: PARTITIONS,
         rate: 400,
         most_bytes: 40_000,
+        ..Load::default()
     };
     stage.begin(&load)?;
     // More than there is memory for.

@@ -8,7 +8,7 @@ mod full_disk;
 mod kill;
 mod memory_limit;
 mod power_cut;
-mod slow_disk;
+pub(crate) mod slow_disk;
 
 use crate::Result;
 use crate::stage::Stage;

@@ -20,7 +20,7 @@ pub(super) const DRILL: Drill = Drill {
 const SLOW: u64 = 128 << 10;
 
 /// Cached writes are charged to the root of this hierarchy, whoever made them: so the limit stands there, for one device.
-const CONTROL: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
+pub(crate) const CONTROL: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";
 
 fn run(stage: &mut Stage) -> Result<()> {
     if !Path::new(CONTROL).exists() {
@@ -54,12 +54,12 @@ fn run(stage: &mut Stage) -> Result<()> {
 }
 
 /// A slow device; as fast as before when dropped.
-struct Throttle {
+pub(crate) struct Throttle {
     device: String,
 }
 
 impl Throttle {
-    fn new(device: &str) -> Result<Throttle> {
+    pub(crate) fn new(device: &str) -> Result<Throttle> {
         fs::write(CONTROL, format!("{device} {SLOW}"))?;
         Ok(Throttle {
             device: device.to_owned(),
