@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use riverlog_core::groups::{GroupAnswer, GroupCommand, InTransaction};
-use riverlog_core::transactions::{TransactionAnswer, TransactionCommand, TransactionVersion};
+use riverlog_core::transactions::{
+    TransactionAnswer, TransactionCommand, TransactionState, TransactionVersion,
+};
 use riverlog_wire::{ErrorCode, Generation, Offset, ProducerEpoch, ProducerId, Sequence, TopicId};
 
 use crate::publish::{Message, RecordId};
@@ -140,7 +142,30 @@ impl TransactionalProducer {
         };
         self.ask(command)?;
         self.open = false;
-        Ok(())
+        self.shown()
+    }
+
+    /// Waits until what was decided shows everywhere: the answer comes before the markers are written, and whoever looks next is to
+    /// find them. They come whether or not anybody waits.
+    fn shown(&self) -> Result<()> {
+        let (id, driver) = (&self.id, &self.broker.driver);
+        let waited = patiently(|| {
+            let described = driver.call(true, |node, now, reply| {
+                node.describe_transaction(id, now, reply);
+            })?;
+            let state = described.map_err(Error::refused)?.value.state;
+            match state {
+                TransactionState::PrepareCommit | TransactionState::PrepareAbort => {
+                    Err(Error::refused(ErrorCode::CONCURRENT_TRANSACTIONS))
+                }
+                _ => Ok(()),
+            }
+        });
+        match waited {
+            // It is decided all the same.
+            Err(Error::Refused { .. }) => Ok(()),
+            waited => waited,
+        }
     }
 
     /// Asks the coordinator, and goes on with what it gives.
