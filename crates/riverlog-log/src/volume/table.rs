@@ -184,8 +184,12 @@ impl Table {
         let covered = state.covered;
         // What is in a file of its own must not be done again on what comes later.
         let mut released = state.kept > Lsn(0) && state.kept <= covered;
+        let mut behind_kept = None;
         if released {
             state.kept = Lsn(0);
+            // A group may make the release durable and the mark not: recovery then does what is in the file again, a cut
+            // perhaps, and nothing but these entries brings back what came behind it.
+            behind_kept = state.pin.filter(|pin| *pin < covered);
         }
         if let Some(pin) = state.pin.filter(|pin| *pin < covered) {
             released = true;
@@ -196,8 +200,9 @@ impl Table {
             }
         }
         let mut newly = false;
-        if self.marks.contains_key(&key) {
+        if behind_kept.is_some() || self.marks.contains_key(&key) {
             self.change_marks(key, |marks| {
+                marks.marked = older(marks.marked, behind_kept);
                 if let Some((start, end)) = marks.open.filter(|(start, _)| *start < covered) {
                     newly = true;
                     marks.marked = older(marks.marked, Some(start));
@@ -371,5 +376,65 @@ impl Table {
             }
             deletion.writing = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use riverlog_wire::{LeaderEpoch, Offset, PartitionIndex, TopicId};
+
+    use super::*;
+
+    const KEY: LogKey = LogKey {
+        topic: TopicId(*b"riverlog-log-tst"),
+        partition: PartitionIndex(3),
+    };
+
+    fn mark(end: i64) -> LogMark {
+        LogMark {
+            start: Offset(0),
+            end: Offset(end),
+            segments_synced: Offset(end),
+            size_bytes: 0,
+            last_epoch: LeaderEpoch(0),
+            check: Default::default(),
+        }
+    }
+
+    #[test]
+    fn entries_behind_what_was_put_aside_are_kept_until_two_checkpoints_have_the_mark() {
+        let mut table = Table::default();
+        table.submitted(KEY, Lsn(0)..Lsn(100), false);
+        table.submitted(KEY, Lsn(100)..Lsn(144), true);
+        assert!(table.kept(KEY, Lsn(200)));
+        assert_eq!(table.oldest(), None);
+        table.submitted(KEY, Lsn(200)..Lsn(300), false);
+        table.submitted(KEY, Lsn(300)..Lsn(400), false);
+
+        // Segments that don't hold all that was put aside release nothing.
+        assert_eq!(table.covered(KEY, mark(1), Lsn(150)), None);
+        assert_eq!(table.oldest(), Some(Lsn(200)));
+
+        let told = table.covered(KEY, mark(2), Lsn(400)).expect("a mark");
+        assert_eq!((told.mark, told.covered), (mark(2), Lsn(400)));
+        table.mark_submitted(KEY, Lsn(400)..Lsn(500));
+        assert_eq!(table.oldest(), Some(Lsn(200)));
+        assert!(table.needs_kept(KEY));
+        assert!(table.unmarked_before(Lsn(300), Lsn(500)));
+        for needed in [Some(Lsn(200)), None] {
+            table.checkpoint_begun(Lsn(500));
+            table.checkpoint_done(true);
+            assert_eq!(table.oldest(), needed);
+        }
+        assert!(!table.needs_kept(KEY));
+    }
+
+    #[test]
+    fn entries_of_a_log_of_which_nothing_was_put_aside_go_when_they_are_covered() {
+        let mut table = Table::default();
+        table.submitted(KEY, Lsn(200)..Lsn(300), false);
+        assert!(table.covered(KEY, mark(2), Lsn(300)).is_some());
+        table.mark_submitted(KEY, Lsn(300)..Lsn(400));
+        assert_eq!(table.oldest(), Some(Lsn(300)));
     }
 }

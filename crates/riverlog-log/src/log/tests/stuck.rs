@@ -280,3 +280,50 @@ fn a_clean_stop_forgot_what_a_page_cache_log_had_written_before_it_failed() {
     assert_eq!(log.log_end_offset(), Offset(5));
     assert_eq!(read_all(&mut log, 0).unwrap().len(), 5);
 }
+
+/// A group commit may make durable that entries are released, and die before it makes the mark durable that says why.
+#[test]
+fn what_was_put_aside_took_what_came_after_it_along_when_the_power_went_before_the_mark() {
+    for changes in 0..8 {
+        let disk = CrashDisk::new(1);
+        let (volume, mut log) = open_with(Arc::new(disk.clone()), small(), settings());
+        let mut other = volume.open_log(OTHER, small()).unwrap();
+        for n in 0..4 {
+            put(&volume, &mut log, batch(1, n, "acknowledged"));
+        }
+        append(&mut log, batch(1, 4, "taken back")).unwrap();
+        log.truncate(Offset(4)).unwrap();
+        fail(&disk, FaultOn::Sync, first());
+        put(&volume, &mut log, batch(1, 4, "acknowledged"));
+        sync(&mut log).unwrap_err();
+        laps(&volume, &mut other);
+        assert!(is_there(&disk, &kept()));
+        drop((volume, log, other));
+
+        let disk = disk.kill();
+        let (volume, mut log) = open_with(Arc::new(disk.clone()), small(), settings());
+        let mut other = volume.open_log(OTHER, small()).unwrap();
+        for n in 5..8 {
+            put(&volume, &mut log, batch(1, n, "acknowledged later"));
+        }
+        assert_eq!(log.synced(), Offset(8));
+        // Nothing else keeps what was written before.
+        for _ in 0..2 {
+            volume.checkpoint(false).unwrap();
+        }
+        // More than fits into one group; the mark comes behind it.
+        for n in 0..5 {
+            append(&mut other, batch(1, n, &"x".repeat(10_000))).unwrap();
+            write(&mut other).unwrap();
+        }
+        sync(&mut log).unwrap();
+        disk.fail_after(changes);
+        volume.take_flush().unwrap().run();
+        drop((volume, log, other));
+
+        let disk = disk.crash_with(1, Survivors::Nothing);
+        let (_volume, mut log) = open_with(Arc::new(disk), small(), settings());
+        let all: Vec<(i64, i64)> = (0..8).map(|i| (i, 1)).collect();
+        assert_eq!(read_all(&mut log, 0).unwrap(), all, "{changes} changes");
+    }
+}
