@@ -1,7 +1,7 @@
 //! Appends that belong to a transaction: its coordinator is asked first, unless the partition is part of it already.
 //!
 //! Clients send several batches before the first is answered, and their sequences only fit in order. So while the coordinator is
-//! asked about one batch, those that follow it from the same producer to the same partition wait behind it.
+//! asked about one batch, those that follow it from the same producer in the same epoch to the same partition wait behind it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,8 +23,9 @@ use crate::node::{Node, PartitionRef};
 
 type AppendReply = Reply<Result<AppendAnswer, AppendFailure>>;
 
-/// A partition and a producer that writes there.
-type Lane = (LogKey, ProducerId);
+/// A partition and a producer that writes there, in one of its epochs: when a batch that came late from the epoch before is
+/// refused, what the next transaction has sent is not to go with it.
+type Lane = (LogKey, ProducerId, ProducerEpoch);
 
 /// Batches that wait for a coordinator, in the order in which they came.
 #[derive(Default)]
@@ -34,7 +35,6 @@ struct Pending {
     partition: PartitionRef,
     id: String,
     adds: bool,
-    epoch: ProducerEpoch,
     command: AppendCommand,
     reply: AppendReply,
 }
@@ -51,7 +51,6 @@ struct Question {
     lane: Lane,
     id: String,
     adds: bool,
-    epoch: ProducerEpoch,
     place: Place,
     /// Where the partition ended when it was looked at.
     seen: Offset,
@@ -114,12 +113,11 @@ impl Node {
                     continue;
                 }
             };
-            let lane = (partition.0.key, header.producer_id);
+            let lane = (partition.0.key, header.producer_id, header.producer_epoch);
             let pending = Pending {
                 partition,
                 id: id.to_owned(),
                 adds,
-                epoch: header.producer_epoch,
                 command,
                 reply,
             };
@@ -277,7 +275,7 @@ impl Node {
     }
 
     fn look(&self, pending: &Pending, lane: Lane) -> Front {
-        match self.open_transaction(&pending.partition, lane.1, pending.epoch) {
+        match self.open_transaction(&pending.partition, lane.1, lane.2) {
             Err(error) => Front::Refuse(error),
             Ok(open) if open.open => Front::Append(Rule::Plain),
             Ok(open) if active(Mutant::CoordinatorNotAsked) => {
@@ -287,7 +285,6 @@ impl Node {
                 lane,
                 id: pending.id.clone(),
                 adds: pending.adds,
-                epoch: pending.epoch,
                 place: place(&pending.partition),
                 seen: open.seen,
             }),
@@ -298,7 +295,7 @@ impl Node {
     fn ask(&self, questions: Vec<Question>, now: Now) {
         let mut together: BTreeMap<_, Asking> = BTreeMap::new();
         for question in questions {
-            let producer = (question.lane.1, question.epoch);
+            let producer = (question.lane.1, question.lane.2);
             let about = (question.id, question.adds, producer);
             let asking = together.entry(about).or_default();
             asking.lanes.push((question.lane, question.seen));

@@ -282,6 +282,41 @@ fn batches_sent_ahead_keep_their_order_behind_the_coordinator() {
     assert_eq!(committed(&mut host, "t", 0), (all, true));
 }
 
+#[test]
+fn a_late_batch_that_is_refused_takes_none_of_the_next_transaction_along() {
+    let disk = CrashDisk::new(9);
+    let mut host = start(&disk);
+    create(&mut host, "t", 2, &[]);
+    let before = init(&mut host);
+    let to = [partition(&host, "t", 0), partition(&host, "t", 1)];
+    write(&mut host, &to[0], before, 0).expect("stored");
+    tell(&mut host, &end(before, true));
+    host.advance(Duration::from_secs(1));
+    let next = (before.0, ProducerEpoch(before.1.0 + 1));
+
+    let send = |index: usize, who, value: &str| {
+        let batch = part_of(&host, who, 0, value);
+        host.ask(|node, now, reply| {
+            node.append_in_transaction(&to[index], ID, true, command(batch, -1), now, reply);
+        })
+    };
+    // What the coordinator says of the late one waits until this one's partition is durably in the transaction.
+    let first = send(0, next, "first");
+    let late = send(1, before, "late");
+    assert!(!late.is_ready());
+    let second = send(1, next, "second");
+    host.run();
+    let failure = late.take().expect("answered").expect_err("refused");
+    assert_eq!(failure.error, ErrorCode::PRODUCER_FENCED);
+    for answer in [first, second] {
+        answer.take().expect("answered").expect("stored");
+    }
+    tell(&mut host, &end(next, true));
+    host.advance(Duration::from_secs(1));
+    let second = vec!["second".to_owned()];
+    assert_eq!(committed(&mut host, "t", 1), (second, true));
+}
+
 /// Records of `__transaction_state`, in all its partitions.
 fn decisions(host: &mut Harness) -> i64 {
     let ask = |index| ask_from("__transaction_state", index, 0);
