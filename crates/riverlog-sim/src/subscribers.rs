@@ -67,6 +67,15 @@ impl Subscribers {
         Ok(())
     }
 
+    /// A client has joined at this epoch. A group that has lost all of its members is forgotten in the end, and one that is made anew
+    /// begins with epoch 1 again.
+    pub(crate) fn joined(&mut self, client: usize, epoch: i32, now: Duration) {
+        let mut others = self.held.iter().filter(|(other, _)| **other != client);
+        if epoch == 1 && others.all(|(_, holding)| holding.until <= now) {
+            self.owners.clear();
+        }
+    }
+
     /// A heartbeat was answered with success: the session goes on until then at least.
     pub(crate) fn renewed(&mut self, client: usize, until: Duration) {
         let holding = self.held.entry(client).or_default();

@@ -64,6 +64,22 @@ fn a_batch_that_was_taken_back_ended_the_compaction_of_its_partition() {
     holds(4_000_018);
 }
 
+#[test]
+fn what_was_put_aside_was_cut_again_after_more_had_been_acknowledged() {
+    holds(10_001_256);
+}
+
+#[test]
+fn a_late_batch_that_was_refused_took_the_next_transaction_along() {
+    holds(10_000_456);
+}
+
+/// The simulator's own mistake.
+#[test]
+fn a_group_that_had_expired_and_was_made_anew_began_with_its_first_epoch_again() {
+    holds(10_000_177);
+}
+
 /// The simulator's own mistake.
 #[test]
 fn the_only_consumer_of_many_partitions_was_too_lazy_for_those_who_wait_for_its_commits() {

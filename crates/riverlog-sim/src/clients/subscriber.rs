@@ -338,6 +338,10 @@ impl Subscriber {
                 format!("{}: {} to {}", self.member, self.epoch, answer.member_epoch),
             ));
         }
+        if self.epoch == 0 {
+            core.subscribers
+                .joined(self.number, answer.member_epoch, core.clock);
+        }
         self.epoch = answer.member_epoch;
         if let Some(assignment) = answer.assignment {
             let parts = parts_of(&assignment)?;
