@@ -29,8 +29,8 @@ fn client(broker: &mut InMemory) -> Client<'_> {
     Client::new(broker, "restart".to_owned()).unwrap()
 }
 
-fn produce(client: &mut Client<'_>, topic: &Topic, records: Vec<u8>) -> (ErrorCode, i64) {
-    let request = ProduceRequest {
+fn produce_request(topic: &Topic, records: Vec<u8>) -> ProduceRequest {
+    ProduceRequest {
         acks: -1,
         timeout_ms: 1_000,
         topic_data: vec![TopicProduceData {
@@ -42,7 +42,11 @@ fn produce(client: &mut Client<'_>, topic: &Topic, records: Vec<u8>) -> (ErrorCo
             ..TopicProduceData::default()
         }],
         ..ProduceRequest::default()
-    };
+    }
+}
+
+fn produce(client: &mut Client<'_>, topic: &Topic, records: Vec<u8>) -> (ErrorCode, i64) {
+    let request = produce_request(topic, records);
     let answer = client.ask(9, &request).unwrap();
     let partition = &answer.responses[0].partition_responses[0];
     (partition.error_code, partition.base_offset)
@@ -227,4 +231,33 @@ fn committed_offsets_are_there_again() {
     let words = found.metadata.as_deref();
     let got = (found.committed_offset, found.committed_leader_epoch, words);
     assert_eq!(got, (5, 2, Some("words")));
+}
+
+/// What waits in a node must not keep the node: whoever drops it in the middle would never get its memory and its files back.
+#[test]
+fn a_node_that_is_dropped_takes_requests_under_way_along() {
+    let mut broker = InMemory::new();
+    let node = broker.node();
+    let mut client = client(&mut broker);
+    let topic = client.topic(1).unwrap();
+    let waits = FetchRequest {
+        max_wait_ms: 60_000,
+        min_bytes: 1,
+        topics: vec![FetchTopic {
+            topic: topic.name.clone(),
+            partitions: vec![FetchPartition {
+                partition_max_bytes: 1 << 20,
+                ..FetchPartition::default()
+            }],
+            ..FetchTopic::default()
+        }],
+        ..FetchRequest::default()
+    };
+    let mut other = client.connect().unwrap();
+    other.say(12, &waits).unwrap();
+    let appends = produce_request(&topic, numbered(0, 1));
+    client.connect().unwrap().say(9, &appends).unwrap();
+    drop(client);
+    drop((other, broker));
+    assert!(node.upgrade().is_none());
 }

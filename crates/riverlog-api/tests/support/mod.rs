@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -11,8 +11,8 @@ use riverlog_api::kafka::{Close, KafkaDoor, KafkaSettings, Part, Peer, Session};
 use riverlog_checks::{Broker, Connection, Received};
 use riverlog_log::Slice;
 use riverlog_log::disk::MemoryDisk;
-use riverlog_node::NodeSettings;
 use riverlog_node::harness::Harness;
+use riverlog_node::{Node, NodeSettings};
 use riverlog_wire::frame;
 
 const LISTENER: &str = "PLAINTEXT";
@@ -45,6 +45,11 @@ impl InMemory {
         host.into_inner().close().expect("a clean stop");
         let host = Harness::open_at(self.disk.clone(), node_settings(), 2, now);
         InMemory::behind(self.disk, host.expect("the node starts again"), settings)
+    }
+    /// The node, for as long as there is one.
+    #[allow(dead_code)]
+    pub(crate) fn node(&self) -> Weak<Node> {
+        Arc::downgrade(&self.door.node)
     }
     fn behind(disk: Arc<MemoryDisk>, host: Harness, settings: KafkaSettings) -> InMemory {
         let door = KafkaDoor::new(Arc::clone(host.node()), settings);

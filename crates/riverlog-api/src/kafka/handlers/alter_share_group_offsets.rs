@@ -20,7 +20,7 @@ pub(super) fn handle(
     request: AlterShareGroupOffsetsRequest,
     responder: Responder,
 ) {
-    let (node, now) = (Arc::clone(&context.door.node), context.now);
+    let (node, now) = (&context.door.node, context.now);
     let image = node.image();
     let mut add = Vec::new();
     for topic in &request.topics {
@@ -36,8 +36,9 @@ pub(super) fn handle(
         add: add.clone(),
         remove: Vec::new(),
     };
-    let of = Arc::clone(&node);
+    let of = Arc::downgrade(node);
     let reply = Reply::new(move |answer| {
+        let Some(node) = of.upgrade() else { return };
         let error_code = match answer {
             GroupAnswer::Error(error) => error,
             _ => ErrorCode::UNKNOWN_SERVER_ERROR,
@@ -85,7 +86,7 @@ pub(super) fn handle(
                     partition: index,
                 };
                 let reply = gather.reply(move |kept| (at, result(index, kept)));
-                of.share_begin(key, Offset(p.start_offset), now, reply);
+                node.share_begin(key, Offset(p.start_offset), now, reply);
             }
         }
         gather.seal();

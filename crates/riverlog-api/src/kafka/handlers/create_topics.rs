@@ -17,19 +17,21 @@ use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: CreateTopicsRequest, responder: Responder) {
     let version = context.version;
-    let door = std::sync::Arc::clone(context.door);
+    let door = context.door;
     let names: Vec<String> = request.topics.iter().map(|t| t.name.clone()).collect();
     let topics = request
         .topics
         .into_iter()
-        .map(|topic| new_topic(&door, topic))
+        .map(|topic| new_topic(door, topic))
         .collect();
     let command = AdminCommand::CreateTopics {
         topics,
         validate_only: request.validate_only,
     };
-    let node = std::sync::Arc::clone(&door.node);
+    let node = &door.node;
+    let door = std::sync::Arc::downgrade(door);
     let reply = Reply::new(move |answer: Result<AdminAnswer, ErrorCode>| {
+        let Some(door) = door.upgrade() else { return };
         let results = super::results(answer, names.len());
         // One result for each name, also when it was asked twice.
         let mut told = BTreeSet::new();

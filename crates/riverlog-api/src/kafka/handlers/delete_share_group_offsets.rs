@@ -19,7 +19,7 @@ pub(super) fn handle(
     request: DeleteShareGroupOffsetsRequest,
     responder: Responder,
 ) {
-    let (node, now) = (Arc::clone(&context.door.node), context.now);
+    let (node, now) = (&context.door.node, context.now);
     let image = node.image();
     let topics: Vec<(String, Option<TopicId>)> = request
         .topics
@@ -30,10 +30,11 @@ pub(super) fn handle(
         })
         .collect();
     let group = request.group_id;
-    let of = Arc::clone(&node);
+    let of = Arc::downgrade(node);
     let kept = Reply::new({
         let group = group.clone();
         move |kept: Result<ShareTopics, ErrorCode>| {
+            let Some(node) = of.upgrade() else { return };
             let kept: BTreeMap<TopicId, Vec<i32>> = match kept {
                 Ok(kept) => kept.into_iter().collect(),
                 Err(error) => return refuse(responder, error),
@@ -43,9 +44,9 @@ pub(super) fn handle(
                 add: Vec::new(),
                 remove: topics.iter().filter_map(|(_, id)| *id).collect(),
             };
-            let then = Arc::clone(&of);
             let reply = Reply::new(move |answer| match answer {
                 GroupAnswer::Error(ErrorCode::NONE) => {
+                    let Some(node) = of.upgrade() else { return };
                     let mut gather = Gather::new(move |responses| {
                         responder.send(&DeleteShareGroupOffsetsResponse {
                             responses,
@@ -57,7 +58,7 @@ pub(super) fn handle(
                         match (id, partitions) {
                             (Some(id), Some(partitions)) => {
                                 let done = gather.reply(move |error| result(name, id, error));
-                                forget(&then, &group, id, partitions, now, done);
+                                forget(&node, &group, id, partitions, now, done);
                             }
                             (Some(id), None) => gather.ready(result(name, id, ErrorCode::NONE)),
                             (None, _) => {
@@ -71,7 +72,7 @@ pub(super) fn handle(
                 GroupAnswer::Error(error) => refuse(responder, error),
                 _ => refuse(responder, ErrorCode::UNKNOWN_SERVER_ERROR),
             });
-            of.group(command, now, reply);
+            node.group(command, now, reply);
         }
     });
     node.share_topics(&group, now, kept);

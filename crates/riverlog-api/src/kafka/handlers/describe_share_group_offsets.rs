@@ -40,8 +40,12 @@ pub(super) fn handle(
     for group in request.groups {
         let name = group.group_id.clone();
         let done = gather.reply(|group: Group| group);
-        let of = Arc::clone(node);
-        let reply = Reply::new(move |kept| describe(&of, version, now, group, kept, done));
+        let of = Arc::downgrade(node);
+        let reply = Reply::new(move |kept| {
+            if let Some(node) = of.upgrade() {
+                describe(&node, version, now, group, kept, done);
+            }
+        });
         node.share_topics(&name, now, reply);
     }
     gather.seal();
@@ -116,10 +120,11 @@ fn describe(
                 partition: index,
             };
             let done = gather.reply(move |partition: Partition| (at, partition));
-            let (of, asked) = (Arc::clone(node), key.clone());
-            let reply = Reply::new(move |summary| match summary {
-                Ok(summary) => with_lag(&of, version, now, &asked, summary, done),
-                Err(error) => done.send(failed(index, error)),
+            let (of, asked) = (Arc::downgrade(node), key.clone());
+            let reply = Reply::new(move |summary| match (summary, of.upgrade()) {
+                (Ok(summary), Some(node)) => with_lag(&node, version, now, &asked, summary, done),
+                (Err(error), _) => done.send(failed(index, error)),
+                (Ok(_), None) => {}
             });
             node.share_summary(&key, now, reply);
         }

@@ -35,7 +35,7 @@ const IDS_FROM: i16 = 13;
 
 pub(super) fn handle(context: &Context<'_>, request: FetchRequest, responder: Responder) {
     let version = context.version;
-    let door = Arc::clone(context.door);
+    let door = context.door;
     let (max_wait, isolation_level) = (millis(request.max_wait_ms), request.isolation_level);
     let max_bytes = size(request.max_bytes).min(door.settings.max_fetch_bytes);
     // More than an answer may hold would never come.
@@ -79,11 +79,14 @@ pub(super) fn handle(context: &Context<'_>, request: FetchRequest, responder: Re
         let refused = || refused(ErrorCode::NOT_LEADER_OR_FOLLOWER);
         let partitions = std::iter::repeat_with(refused).take(count).collect();
         let answer = FetchAnswer { partitions };
-        return respond(&door, version, isolation, &plan, answer, responder);
+        return respond(door, version, isolation, &plan, answer, responder);
     }
-    let node = Arc::clone(&door.node);
+    let node = &context.door.node;
+    let door = Arc::downgrade(context.door);
     let reply = Reply::new(move |answer: FetchAnswer| {
-        respond(&door, version, isolation, &plan, answer, responder)
+        if let Some(door) = door.upgrade() {
+            respond(&door, version, isolation, &plan, answer, responder);
+        }
     });
     match version >= RACKS_FROM {
         true => node.fetch_near(command, &rack, context.now, reply),

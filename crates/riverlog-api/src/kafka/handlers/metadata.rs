@@ -47,22 +47,22 @@ pub(super) fn handle(context: &Context<'_>, request: MetadataRequest, responder:
             && request.include_cluster_authorized_operations,
         controller: context.door.node.controller_id().map_or(-1, |b| b.0),
     };
-    let door = Arc::clone(context.door);
+    let door = context.door;
     // In v0 no topics at all means all topics.
     let topics = match request.topics {
         Some(topics) if version > 0 || !topics.is_empty() => topics,
-        _ => return send_all(&door, show, responder),
+        _ => return send_all(door, show, responder),
     };
     let by_id = topics.iter().any(|t| t.topic_id != TopicId::ZERO);
     if by_id && version < IDS_FROM {
-        return responder.send(&refused(&door, show, topics));
+        return responder.send(&refused(door, show, topics));
     }
     let missing = missing_names(&door.node.image(), &topics);
     // Before v4 there is no flag, and the node alone decides.
     let may_create =
         door.settings.auto_create_topics && (version < 4 || request.allow_auto_topic_creation);
     if missing.is_empty() || !may_create {
-        return responder.send(&these_topics(&door, show, topics, &Failures::new()));
+        return responder.send(&these_topics(door, show, topics, &Failures::new()));
     }
     let new_topics = missing.iter().map(|name| NewTopic {
         name: name.clone(),
@@ -75,7 +75,9 @@ pub(super) fn handle(context: &Context<'_>, request: MetadataRequest, responder:
         topics: new_topics.collect(),
         validate_only: false,
     };
+    let door = Arc::downgrade(door);
     let reply = Reply::new(move |answer: Result<AdminAnswer, ErrorCode>| {
+        let Some(door) = door.upgrade() else { return };
         let results = super::results(answer, missing.len());
         let failures = missing.into_iter().zip(results);
         let failures = failures.map(|(name, r)| (name, r.error)).collect();

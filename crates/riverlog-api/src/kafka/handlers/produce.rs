@@ -82,11 +82,11 @@ pub(super) fn handle(
         })
         .collect();
     let topics: Vec<TopicRef> = shape.iter().map(|asked| asked.topic.clone()).collect();
-    let door = Arc::clone(context.door);
+    let door = Arc::downgrade(context.door);
     let mut gather = Gather::new(move |outcomes: Vec<Outcome>| {
         if acks == 0 {
             finish_silently(responder, &outcomes);
-        } else {
+        } else if let Some(door) = door.upgrade() {
             let pause = outcomes.iter().map(|o| o.retry_after).max();
             let pause = pause.unwrap_or_default();
             let response = respond(&door, version, shape, outcomes, pause);

@@ -35,7 +35,7 @@ pub(super) fn handle(
         Ok(member) => member,
         Err(error) => return refuse(responder, error),
     };
-    let door = Arc::clone(context.door);
+    let door = context.door;
     let ask = Ask {
         member: member.clone(),
         epoch: request.share_session_epoch,
@@ -48,10 +48,15 @@ pub(super) fn handle(
         Ok(plan) => plan,
         Err(error) => return refuse(responder, error),
     };
-    let node = Arc::clone(&door.node);
+    let node = &door.node;
     let may_renew = request.is_renew_ack && node.share_may_renew(&member.0);
     let (group, version) = (member.0.clone(), context.version);
-    let mut gather = Gather::new(move |done| respond(&door, version, &group, done, responder));
+    let door = Arc::downgrade(door);
+    let mut gather = Gather::new(move |done| {
+        if let Some(door) = door.upgrade() {
+            respond(&door, version, &group, done, responder);
+        }
+    });
     for topic in request.topics {
         for partition in topic.partitions {
             let place = (topic.topic_id, partition.partition_index);

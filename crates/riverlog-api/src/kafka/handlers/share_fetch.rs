@@ -48,7 +48,7 @@ pub(super) fn handle(context: &Context<'_>, request: ShareFetchRequest, responde
         RECORD_LIMIT => AcquireMode::RecordLimit,
         _ => return refuse(responder, ErrorCode::INVALID_REQUEST),
     };
-    let door = Arc::clone(context.door);
+    let door = context.door;
     let mut named = Vec::new();
     let mut said: BTreeMap<Place, Said> = BTreeMap::new();
     let may_renew = request.is_renew_ack && door.node.share_may_renew(&member.0);
@@ -100,12 +100,16 @@ pub(super) fn handle(context: &Context<'_>, request: ShareFetchRequest, responde
         batch_size: i64::from(request.batch_size.max(1)),
         mode,
     });
-    let node = Arc::clone(&door.node);
+    let node = &door.node;
     let (group, who) = member.clone();
     let closing = plan.closes.then(|| plan.partitions.clone());
     let version = context.version;
-    let mut gather =
-        Gather::new(move |done| respond(&door, version, &group, &plan, done, responder));
+    let door = Arc::downgrade(door);
+    let mut gather = Gather::new(move |done| {
+        if let Some(door) = door.upgrade() {
+            respond(&door, version, &group, &plan, done, responder);
+        }
+    });
     for (place, said) in said {
         let key = key(&member.0, place);
         match said {
