@@ -88,6 +88,8 @@ pub(crate) struct Core {
     pub(crate) stopped: bool,
     /// The disk has failed since the node started.
     pub(crate) erred: bool,
+    /// The power goes with the next cleaned segment that takes the place of others, after so many changes of the disk.
+    pub(crate) swap_cut: Option<u64>,
     places: Vec<Place>,
     /// Found in this life; `None` while a log can't be opened.
     pub(crate) found: Vec<Option<Found>>,
@@ -137,6 +139,7 @@ impl Core {
             power_cuts: 0,
             stopped: false,
             erred: false,
+            swap_cut: None,
             places: swarm.places(),
             found: Vec::new(),
             older: BTreeMap::new(),
@@ -258,6 +261,9 @@ impl Core {
         let entropy = Arc::new(Seeded::new(self.random.next_u64()));
         let host = Arc::clone(&self.host) as Arc<dyn Host>;
         let disk = Arc::new(self.disk.clone());
+        if !self.healing {
+            self.await_swap();
+        }
         match Node::open(disk, entropy, host, self.swarm.settings.clone(), self.now()) {
             Ok(node) => {
                 self.note("the node starts");
@@ -272,6 +278,9 @@ impl Core {
             Err(error) if !self.healing && self.refused_starts < STARTS => {
                 self.refused_starts += 1;
                 self.note(format!("the node can't start: {error}"));
+                if self.disk.is_off() {
+                    self.swap_cut = None;
+                }
                 self.disk.heal();
                 self.disk.set_capacity(None);
                 self.disk = self.disk.kill();
@@ -283,6 +292,14 @@ impl Core {
                 "the node starts after any crash",
                 error.to_string(),
             )),
+        }
+    }
+
+    /// The disk of this life is to fail with the next cleaned segment that takes the place of others, when that has been asked for.
+    pub(crate) fn await_swap(&self) {
+        if let Some(changes) = self.swap_cut {
+            let swap = |path: &str| path.ends_with(".log.swap");
+            self.disk.fail_after_meeting(changes, swap);
         }
     }
 
@@ -312,6 +329,10 @@ impl Core {
             false => String::new(),
         };
         let done = job.run();
+        if self.swap_cut.is_some() && self.disk.is_off() {
+            self.swap_cut = None;
+            self.schedule(self.clock, Event::PowerCut);
+        }
         let after = self.disk.counts();
         let syncs = (after.syncs - before.syncs) as u32;
         let calls = (after.reads - before.reads + after.writes - before.writes) as u32;

@@ -17,7 +17,7 @@ pub(crate) const ID: TopicId = TopicId(*b"of-share-groups!");
 /// Its partitions.
 pub(crate) const PARTITIONS: i32 = 2;
 /// How often a record is given out.
-const LIMIT: i16 = 4;
+pub(crate) const LIMIT: i16 = 4;
 /// How long a member has it.
 pub(crate) const LOCK: Duration = Duration::from_secs(2);
 
@@ -86,6 +86,8 @@ struct Record {
     /// Who was given it last, until when at least, in which leadership.
     holder: Option<(usize, Duration, Leadership)>,
     last: Option<usize>,
+    /// It was given out as often as it may be: when its time is up it is done with, and nobody says so.
+    spent: bool,
     /// The least that the next delivery counts.
     least: i16,
     /// Before that it isn't given out again.
@@ -169,6 +171,7 @@ impl Shares {
         }
         record.given += 1;
         record.last = Some(given.to);
+        record.spent = count == LIMIT;
         record.holder = given
             .leadership
             .map(|of| (given.to, given.asked_at + LOCK, of));
@@ -211,7 +214,7 @@ impl Shares {
     ) -> Result<(), Violation> {
         let record = self.records.entry(spot).or_default();
         // What was done with meanwhile may be said to be once more.
-        if !may && !record.done && !record.perhaps {
+        if !may && !record.done && !record.perhaps && !record.spent {
             return Err(Violation::new(
                 "who no longer has a record has no say in it",
                 format!("{word:?} of {spot:?} by {client}: {record:?}"),
@@ -229,6 +232,12 @@ impl Shares {
             }
         }
         Ok(())
+    }
+
+    /// How often members were given a record at most: perhaps with each answer that nobody heard, too. `None`: it need not come again.
+    pub(crate) fn times_given(&self, spot: Spot) -> Option<u32> {
+        let record = self.records.get(&spot)?;
+        (!record.done && !record.perhaps).then_some(self.lost + record.given)
     }
 
     /// Something went wrong with the group's partition: perhaps all that was in flight there is offered again.

@@ -40,6 +40,10 @@ pub(crate) struct Swarm {
     /// How much slower a slow disk is.
     pub(crate) slow: u32,
     pub(crate) clean_stop: u64,
+    /// Whether the machine is switched off a while after its disk has failed: the node stops as it should, and the power goes.
+    pub(crate) unplugs: bool,
+    /// Of 1,000 steps, in how many the power is to go while the next cleaned segment takes the place of others.
+    pub(crate) swap_cut: u64,
     pub(crate) freeze: u64,
     pub(crate) clock: u64,
     pub(crate) reset: u64,
@@ -188,6 +192,8 @@ impl Swarm {
             sync: Duration::from_micros(one_of(random, &[100, 1_000, 20_000])),
             slow: one_of(random, &[1, 1, 10, 100]),
             clean_stop: one_of(random, &[0, 0, 2]),
+            unplugs: false,
+            swap_cut: 0,
             freeze: one_of(random, &[0, 0, 2]),
             clock: one_of(random, &[0, 0, 3]),
             reset: one_of(random, &[0, 0, 3]),
@@ -310,6 +316,19 @@ impl Swarm {
             );
             let least = "group.share.min.record.lock.duration.ms";
             configs.insert(least.to_owned(), "1000".to_owned());
+        }
+        self
+    }
+
+    /// Some seeds have faults that come when they hurt most.
+    pub(crate) fn with_timed_faults(mut self, seed: u64) -> Swarm {
+        self.unplugs = seed % 4 == 3;
+        if seed % 3 == 1 && self.keyed.is_some() {
+            self.swap_cut = 10;
+            // The cleaner must get somewhere.
+            self.think = self.think.max(Duration::from_millis(50));
+            self.kill = self.kill.min(2);
+            self.power_cut = self.power_cut.min(2);
         }
         self
     }

@@ -59,6 +59,8 @@ pub(crate) enum Event {
     Tick(u64),
     /// The power goes now, after a while in which the disk has failed already.
     PowerCut,
+    /// The machine is switched off.
+    Unplug,
     Start,
     HealDisk,
 }
@@ -107,7 +109,8 @@ pub fn run(seed: u64, options: Options) -> Report {
         .with_more(seed)
         .with_coordinators(seed)
         .with_subscribers(seed)
-        .with_shares(seed);
+        .with_shares(seed)
+        .with_timed_faults(seed);
     let clients = Client::all(&swarm);
     if let Some(pace) = options.pace {
         swarm.think = Duration::from_secs(clients.len() as u64) / pace.max(1) as u32;
@@ -318,6 +321,7 @@ impl World {
             }
             Event::Run(..) | Event::Done(..) | Event::Tick(_) | Event::Arrive(..) => {}
             Event::PowerCut => self.power_cut()?,
+            Event::Unplug => faults::unplug(self)?,
             Event::Start => self.core.start_node()?,
             Event::HealDisk => {
                 self.core.disk.heal();
@@ -326,6 +330,9 @@ impl World {
                     // A disk that has failed is trusted again after a restart has read it.
                     self.core.faulty = false;
                     self.die("after a disk fault")?;
+                    if self.core.swarm.unplugs && !self.core.healing {
+                        self.core.schedule_in(600_000, Event::Unplug);
+                    }
                 }
             }
         }

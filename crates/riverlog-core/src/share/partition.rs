@@ -741,7 +741,10 @@ impl SharePartition {
             State::Available => self.available += count,
             State::Acknowledged | State::Archived => self.complete += count,
             state => {
-                if let Some(until) = state.until() {
+                // Nobody is to be woken for a time that never comes.
+                let never =
+                    matches!(state, State::Acquired { .. }) && active(Mutant::ShareLockForEver);
+                if let Some(until) = state.until().filter(|_| !never) {
                     *self.times.entry(until).or_default() += count;
                 }
             }

@@ -358,6 +358,22 @@ fn when_the_power_is_gone_every_call_fails_also_on_old_handles() {
 }
 
 #[test]
+fn the_power_goes_so_many_changes_after_a_name_was_met() {
+    for (changes, last) in [(0, 1), (1, 2), (2, 3)] {
+        let (disk, file) = with_file(b"x");
+        disk.fail_after_meeting(changes, |path| path == "b");
+        file.write_at(&[b"y"], 0).unwrap();
+        let mut done = 1;
+        let mut after = |result: io::Result<()>| done += u64::from(result.is_ok());
+        after(disk.rename("a", "b"));
+        after(disk.sync_dir(""));
+        assert_eq!(disk.is_off(), changes < 2);
+        after(disk.remove_file("b"));
+        assert_eq!((done, disk.is_off()), (last, true));
+    }
+}
+
+#[test]
 fn faults_happen_where_and_as_often_as_asked() {
     let (disk, file) = with_file(&[1; 8]);
     let other = disk.open("b", OpenMode::Create).unwrap();

@@ -10,7 +10,7 @@ use riverlog_wire::compression::Compression;
 use riverlog_wire::{ErrorCode, Offset};
 
 use crate::model::Violation;
-use crate::shares::{GROUP, Given, ID, Leadership, PARTITIONS, SharePlan, Spot, Word};
+use crate::shares::{GROUP, Given, ID, LIMIT, Leadership, PARTITIONS, SharePlan, Spot, Word};
 use crate::world::{Core, Outcome};
 
 /// Keys of records.
@@ -29,6 +29,10 @@ pub(crate) struct Sharer {
     asked_at: Duration,
     /// Of each partition, when it last asked.
     leaderships: Vec<Leadership>,
+    /// It forgets what it is given next, and stays: only the end of its time gives that to others.
+    forgets: bool,
+    /// What it has forgotten, and how often that had been given out: it must come again.
+    forgotten: Vec<(Spot, u32)>,
 }
 
 fn key(partition: i32) -> ShareKey {
@@ -61,11 +65,14 @@ impl Sharer {
             says: None,
             asked_at: Duration::ZERO,
             leaderships: Vec::new(),
+            forgets: false,
+            forgotten: Vec::new(),
         }
     }
 
     pub(crate) fn heal(&mut self) {
         self.progress = 0;
+        self.forgets = self.number == 0;
     }
 
     pub(crate) fn has_progressed(&self) -> bool {
@@ -183,6 +190,7 @@ impl Sharer {
             },
         };
         self.waits = true;
+        self.leaderships = leaderships(core);
         core.ask(
             me,
             Outcome::Shared,
@@ -242,6 +250,7 @@ impl Sharer {
         answer: ShareFetchAnswer,
     ) -> Result<(), Violation> {
         let now_led = leaderships(core);
+        let before = self.held.len();
         let sound = answer.partitions.iter().all(|p| p.error == ErrorCode::NONE);
         for (partition, part) in (0..).zip(answer.partitions) {
             if part.error != ErrorCode::NONE {
@@ -289,7 +298,22 @@ impl Sharer {
                 }
             }
         }
-        if sound && self.held.is_empty() && core.shares.is_drained() {
+        if self.forgets && self.held.len() > before {
+            core.note(format_args!("{} forgets {:?}", self.member(), self.held));
+            let again = |(spot, count): &(Spot, i16)| {
+                let given = core.shares.times_given(*spot).filter(|_| *count < LIMIT)?;
+                Some((*spot, given))
+            };
+            self.forgotten = self.held[before..].iter().filter_map(again).collect();
+            self.held.clear();
+            self.forgets = false;
+        }
+        self.forgotten.retain(|(spot, given)| {
+            let now = core.shares.times_given(*spot);
+            now.is_some_and(|now| now <= *given)
+        });
+        let idle = self.held.is_empty() && self.forgotten.is_empty();
+        if sound && idle && core.shares.is_drained() {
             self.progress += 1;
         }
         Ok(())

@@ -6,6 +6,12 @@ use crate::model::Violation;
 use crate::world::World;
 
 pub(crate) fn begin(world: &mut World) -> Result<(), Violation> {
+    stop(world)?;
+    world.die("after its stop")
+}
+
+/// The process is still there afterwards.
+pub(super) fn stop(world: &mut World) -> Result<(), Violation> {
     let Some((node, now)) = world.core.node() else {
         return Ok(());
     };
@@ -15,6 +21,5 @@ pub(crate) fn begin(world: &mut World) -> Result<(), Violation> {
     if node.close(now).is_ok() {
         sometimes(Mark::StoppedCleanly);
     }
-    world.deliver()?;
-    world.die("after its stop")
+    world.deliver()
 }

@@ -10,10 +10,14 @@ mod power_cut;
 mod reset;
 mod rot;
 mod slow_disk;
+mod swap_cut;
+mod unplug;
 
 use crate::model::Violation;
 use crate::swarm::Swarm;
 use crate::world::World;
+
+pub(crate) use unplug::begin as unplug;
 
 /// A fault: of 1,000 steps of clients, how many begin it in this swarm, and what it does.
 type Fault = (fn(&Swarm) -> u64, fn(&mut World) -> Result<(), Violation>);
@@ -29,6 +33,7 @@ const ALL: &[Fault] = &[
     (|swarm| swarm.reset, reset::begin),
     (|swarm| 10 * u64::from(swarm.slow > 1), slow_disk::begin),
     (|swarm| 10 * u64::from(swarm.flips), rot::begin),
+    (|swarm| swarm.swap_cut, swap_cut::begin),
 ];
 
 /// Perhaps a fault begins, by the weights of the seed.

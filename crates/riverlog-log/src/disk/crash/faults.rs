@@ -37,6 +37,8 @@ struct Fault {
 pub(super) struct Faults {
     off: bool,
     changes_left: Option<u64>,
+    /// From the first change of a path that matches on, so many are left.
+    until_met: Option<(Matches, u64)>,
     faults: Vec<Fault>,
     misdirect: Option<(Matches, String, u64)>,
 }
@@ -46,6 +48,7 @@ impl std::fmt::Debug for Faults {
         f.debug_struct("Faults")
             .field("off", &self.off)
             .field("changes_left", &self.changes_left)
+            .field("until_met", &self.until_met.is_some())
             .field("faults", &self.faults.len())
             .finish_non_exhaustive()
     }
@@ -79,6 +82,18 @@ impl Faults {
     pub(super) fn fail_after(&mut self, changes: u64) {
         self.changes_left = Some(changes);
     }
+    pub(super) fn fail_after_meeting(&mut self, changes: u64, matches: Matches) {
+        self.until_met = Some((matches, changes));
+    }
+    /// A change of `path` is about to be asked for.
+    pub(super) fn meet(&mut self, path: &str) {
+        if self.until_met.as_ref().is_some_and(|(m, _)| m(path)) {
+            self.changes_left = self.until_met.take().map(|(_, changes)| changes);
+        }
+    }
+    pub(super) fn is_off(&self) -> bool {
+        self.off
+    }
     pub(super) fn add(
         &mut self,
         on: FaultOn,
@@ -98,6 +113,7 @@ impl Faults {
     }
     pub(super) fn heal(&mut self) {
         self.faults.clear();
+        self.until_met = None;
         self.misdirect = None;
     }
     pub(super) fn alive(&self) -> io::Result<()> {
@@ -106,6 +122,9 @@ impl Faults {
     pub(super) fn ask(&mut self, on: FaultOn, path: &str) -> Verdict {
         if self.off {
             return Verdict::Fail(no_power());
+        }
+        if on != FaultOn::Read {
+            self.meet(path);
         }
         if on != FaultOn::Read
             && let Some(left) = &mut self.changes_left

@@ -125,6 +125,19 @@ impl CrashDisk {
     pub fn fail_after(&self, changes: u64) {
         self.world.lock().faults.fail_after(changes);
     }
+    /// As [`CrashDisk::fail_after`], counted from the first change of a path that `matches` on, or of a file that gets such a name.
+    pub fn fail_after_meeting(
+        &self,
+        changes: u64,
+        matches: impl Fn(&str) -> bool + Send + 'static,
+    ) {
+        let mut world = self.world.lock();
+        world.faults.fail_after_meeting(changes, Box::new(matches));
+    }
+    /// Whether every call fails: after [`CrashDisk::power_off`], [`CrashDisk::kill`], or when what was counted has run out.
+    pub fn is_off(&self) -> bool {
+        self.world.lock().faults.is_off()
+    }
     /// Makes calls fail whose path `matches`: with a failed write half the bytes are written; after a failed sync what was
     /// unsynced is shown but can't be made durable by another sync, as on Linux.
     pub fn fail(
@@ -139,7 +152,8 @@ impl CrashDisk {
             .faults
             .add(on, times, error, Box::new(matches));
     }
-    /// Takes back all that [`CrashDisk::fail`] and [`CrashDisk::misdirect`] asked for and that has not happened yet.
+    /// Takes back all that [`CrashDisk::fail`], [`CrashDisk::fail_after_meeting`] and [`CrashDisk::misdirect`] asked for and that has
+    /// not happened yet.
     pub fn heal(&self) {
         self.world.lock().faults.heal();
     }
@@ -254,6 +268,7 @@ impl Disk for CrashDisk {
     }
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut world = self.world.lock();
+        world.faults.meet(to);
         world.folder_change(from, |tree| tree.rename(from, to))
     }
     fn remove_file(&self, path: &str) -> io::Result<()> {
