@@ -13,7 +13,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 
 use crate::Result;
-use crate::broker::{Broker, Kind, Spec};
+use crate::broker::{self, Broker, Kind, Spec};
 use crate::long::{commit, today};
 use crate::peer::{kafka, nats};
 use crate::place::{self, Scratch};
@@ -62,6 +62,13 @@ enum What {
         target: Target,
         settings: &'static [(&'static str, &'static str)],
         warm_up: u32,
+    },
+    /// A cluster of that many brokers of its own for each run, and a program that gets all addresses, with a comma between; each broker
+    /// may use that share of a core, if any is given.
+    Cluster {
+        target: Target,
+        nodes: usize,
+        core: Option<f64>,
     },
     /// As a load, of what Kafka doesn't have; the second program puts the same on NATS.
     Door(Target, Option<Target>),
@@ -113,6 +120,34 @@ const fn synced(args: &'static [&'static str]) -> What {
         target: bench(args),
         settings: &[],
         warm_up: 1,
+    }
+}
+
+/// Three brokers, each free to use what there is.
+const fn three(args: &'static [&'static str]) -> What {
+    What::Cluster {
+        target: bench(args),
+        nodes: 3,
+        core: None,
+    }
+}
+
+/// Brokers that have two fifths of a core each, and 36 partitions without copies.
+const fn scaled(nodes: usize) -> What {
+    What::Cluster {
+        target: bench(&[
+            "cluster-produce",
+            "--partitions",
+            "36",
+            "--replicas",
+            "1",
+            "--mib",
+            "1024",
+            "--topic-config",
+            "riverlog.durability=page-cache",
+        ]),
+        nodes,
+        core: Some(0.4),
     }
 }
 
@@ -340,6 +375,89 @@ const BENCHES: &[Bench] = &[
         ),
     },
     Bench {
+        name: "cluster-16k",
+        about: "F20: three brokers, three copies, acks=all, batches of 16 KiB of records of 1 KiB, 12 partitions, page cache; after as much to warm up",
+        what: three(&[
+            "cluster-produce",
+            "--warm-up",
+            "--mib",
+            "1024",
+            "--topic-config",
+            "riverlog.durability=page-cache",
+        ]),
+    },
+    Bench {
+        name: "cluster-latency",
+        about: "three brokers, three copies, acks=all: 3,000 records of 1 KiB a second, each a request, page cache",
+        what: three(&[
+            "cluster-produce",
+            "--warm-up",
+            "--batch",
+            "512",
+            "--mib",
+            "60",
+            "--rate",
+            "3000",
+            "--topic-config",
+            "riverlog.durability=page-cache",
+        ]),
+    },
+    Bench {
+        name: "cluster-latency-synced",
+        about: "the same, 1,000 a second, synced (Kafka: flush.messages=1)",
+        what: three(&[
+            "cluster-produce",
+            "--warm-up",
+            "--batch",
+            "512",
+            "--mib",
+            "20",
+            "--rate",
+            "1000",
+            "--topic-config",
+            "flush.messages=1",
+        ]),
+    },
+    Bench {
+        name: "failover-killed",
+        about: "F13, P9: three brokers, 1,000 partitions: one is killed that leads partitions; gap of writers to 20 of them",
+        what: three(&["cluster-failover", "--fault", "kill"]),
+    },
+    Bench {
+        name: "failover-controller",
+        about: "F13, P9: the same, and it leads the metadata quorum too",
+        what: three(&["cluster-failover", "--fault", "kill", "--controller"]),
+    },
+    Bench {
+        name: "failover-frozen",
+        about: "F13, P9: the same with SIGSTOP; writers wait a second for an answer",
+        what: three(&["cluster-failover", "--fault", "freeze"]),
+    },
+    Bench {
+        name: "catch-up",
+        about: "F16: a follower that was frozen while 2 GiB came; 500 records a second acknowledged by the others meanwhile, page cache",
+        what: three(&[
+            "cluster-catch-up",
+            "--topic-config",
+            "riverlog.durability=page-cache",
+        ]),
+    },
+    Bench {
+        name: "scale-1",
+        about: "scaling: one broker of 0.4 core, 36 partitions, batches of 16 KiB, page cache",
+        what: scaled(1),
+    },
+    Bench {
+        name: "scale-2",
+        about: "scaling: two such brokers",
+        what: scaled(2),
+    },
+    Bench {
+        name: "scale-3",
+        about: "scaling: three such brokers",
+        what: scaled(3),
+    },
+    Bench {
         name: "compaction",
         about: "a GiB of keyed records in a compacted partition: CPU of the broker a GiB to write and to compact it",
         what: coordinated(&["compaction"], 0),
@@ -426,6 +544,14 @@ fn measure(bench: &Bench, kinds: &[Kind], pairs: u32) -> Result<Vec<Vec<Measures
             settings,
             warm_up,
         } => loaded(move |_| target, settings, *warm_up, kinds, &scratch)?,
+        What::Cluster {
+            target,
+            nodes,
+            core,
+        } => {
+            let binary = target.build()?;
+            Box::new(move |kind| cluster_once(kind, &scratch, target, &binary, *nodes, *core))
+        }
         What::Door(http, nats) => {
             let program = move |kind| match (kind, nats) {
                 (Kind::Nats, Some(nats)) => nats,
@@ -544,6 +670,111 @@ fn restart_once(
     let cpu = proc::cpu_seconds(broker.pid())?;
     put(&mut measures, "broker CPU", cpu, "s");
     Ok(measures)
+}
+
+fn cluster_once(
+    kind: Kind,
+    scratch: &Scratch,
+    target: &Target,
+    binary: &std::path::Path,
+    nodes: usize,
+    core: Option<f64>,
+) -> Result<Measures> {
+    let dir = scratch.path().join(format!("{kind}-cluster"));
+    if dir.exists() {
+        fs::remove_dir_all(&dir)?;
+    }
+    let brokers = Spec::start_cluster(kind, &dir, nodes, &[])?;
+    let each = brokers.iter().map(|b| (b, proc::cpu_seconds(b.pid())));
+    let before: Vec<_> = each.collect();
+    let caps: Vec<Cap> = match core {
+        None => Vec::new(),
+        Some(core) => brokers
+            .iter()
+            .map(|b| Cap::new(b.pid(), core))
+            .collect::<Result<_>>()?,
+    };
+    let addresses: Vec<String> = brokers.iter().map(Broker::bootstrap).collect();
+    let said = program(binary)
+        .env("BROKER_PIDS", broker::pids(&brokers))
+        .args(target.args)
+        .arg(addresses.join(","))
+        .limit(600)
+        .output();
+    let mut measures = parse(&said?)?;
+    // Of those that live.
+    let (mut cpu, mut most) = (0.0, 0);
+    for (broker, before) in before {
+        if let (Ok(before), Ok(now), Ok((_, peak))) = (
+            before,
+            proc::cpu_seconds(broker.pid()),
+            proc::resident_kib(broker.pid()),
+        ) {
+            cpu += now - before;
+            most += peak;
+        }
+    }
+    put(&mut measures, "brokers' CPU", cpu, "s");
+    put(
+        &mut measures,
+        "brokers' memory, most",
+        most as f64 / 1024.0,
+        "MiB",
+    );
+    drop(caps);
+    Ok(measures)
+}
+
+/// A process that may use a share of a core, until this is dropped.
+struct Cap {
+    group: std::path::PathBuf,
+    pid: u32,
+}
+
+impl Cap {
+    /// Of the CPU control groups, the older or the newer kind; for root.
+    fn new(pid: u32, core: f64) -> Result<Cap> {
+        let root = std::path::Path::new("/sys/fs/cgroup");
+        let newer = root.join("cgroup.controllers").exists();
+        let parent = match newer {
+            true => root.to_owned(),
+            false => root.join("cpu"),
+        };
+        let group = parent.join(format!("riverlog-bench-{pid}"));
+        let write = |file: &std::path::Path, text: &str| {
+            fs::write(file, text).map_err(|e| {
+                format!(
+                    "{}: {e}; a share of a core needs root and CPU control groups",
+                    file.display()
+                )
+            })
+        };
+        const PERIOD_US: f64 = 100_000.0;
+        let quota = (PERIOD_US * core) as u64;
+        if newer {
+            write(&root.join("cgroup.subtree_control"), "+cpu")?;
+        }
+        fs::create_dir_all(&group)?;
+        match newer {
+            true => write(&group.join("cpu.max"), &format!("{quota} {PERIOD_US}"))?,
+            false => {
+                write(&group.join("cpu.cfs_period_us"), &PERIOD_US.to_string())?;
+                write(&group.join("cpu.cfs_quota_us"), &quota.to_string())?;
+            }
+        }
+        write(&group.join("cgroup.procs"), &pid.to_string())?;
+        Ok(Cap { group, pid })
+    }
+}
+
+impl Drop for Cap {
+    fn drop(&mut self) {
+        if let Some(parent) = self.group.parent() {
+            // A process that has ended is in no group any more.
+            let _ = fs::write(parent.join("cgroup.procs"), self.pid.to_string());
+        }
+        let _ = fs::remove_dir(&self.group);
+    }
 }
 
 fn put(measures: &mut Measures, name: &str, value: f64, unit: &str) {

@@ -50,6 +50,19 @@ pub(crate) struct Spec {
     pub(crate) settings: Vec<(String, String)>,
     /// Riverlog only: the release build, for measurements.
     pub(crate) release: bool,
+    /// Its place among several; alone without.
+    pub(crate) member: Option<Member>,
+}
+
+/// One broker of a cluster, where each is a controller too.
+#[derive(Clone)]
+pub(crate) struct Member {
+    /// From 1.
+    pub(crate) node: usize,
+    /// What storage is formatted with (Kafka).
+    pub(crate) cluster_id: String,
+    /// Of all, in the order of the nodes: the ports for clients and for controllers.
+    pub(crate) ports: Vec<(u16, u16)>,
 }
 
 impl Spec {
@@ -62,7 +75,49 @@ impl Spec {
             advertised: None,
             settings: Vec::new(),
             release: false,
+            member: None,
         })
+    }
+
+    /// `nodes` brokers that are one cluster, each in a rack of its own (`rack-1` and so on), once each of them knows all.
+    pub(crate) fn start_cluster(
+        kind: Kind,
+        dir: &Path,
+        nodes: usize,
+        settings: &[(&str, &str)],
+    ) -> Result<Vec<Broker>> {
+        let cluster_id = kafka::new_cluster_id()?;
+        // All at once: a port that was free is given out again.
+        let held: Vec<TcpListener> = (0..2 * nodes)
+            .map(|_| TcpListener::bind(address(0)))
+            .collect::<std::io::Result<_>>()?;
+        let ports: Vec<u16> = held
+            .iter()
+            .map(|listener| Ok(listener.local_addr()?.port()))
+            .collect::<std::io::Result<_>>()?;
+        drop(held);
+        let pairs = ports.chunks(2).map(|pair| (pair[0], pair[1])).collect();
+        let mut member = Member {
+            node: 0,
+            cluster_id,
+            ports: pairs,
+        };
+        let mut brokers = Vec::new();
+        for node in 1..=nodes {
+            member.node = node;
+            let mut spec = Spec::new(kind, dir.join(node.to_string()))?;
+            spec.port = member.ports[node - 1].0;
+            spec.release = true;
+            spec.member = Some(member.clone());
+            spec = spec.set("broker.rack", &format!("rack-{node}"));
+            spec.settings
+                .extend(settings.iter().map(|(k, v)| ((*k).into(), (*v).into())));
+            brokers.push(spec.spawn(false)?);
+        }
+        for broker in &mut brokers {
+            broker.wait_ready(i32::try_from(nodes)?)?;
+        }
+        Ok(brokers)
     }
 
     pub(crate) fn set(mut self, key: &str, value: &str) -> Self {
@@ -89,13 +144,32 @@ impl Spec {
             .iter()
             .map(|(key, value)| format!("{key}={value}"));
         let words = settings.into_iter().chain(given);
+        let mut more = Vec::new();
+        if let Some(member) = &self.member {
+            let seeds = member
+                .ports
+                .iter()
+                .map(|(port, _)| address(*port).to_string());
+            let seeds: Vec<String> = seeds.collect();
+            more.push(format!("--node-id={}", member.node));
+            more.push(format!("--seeds={}", seeds.join(",")));
+        }
         Ok(program(riverlog_binary(self.release)?)
             .arg("serve")
+            .args(more)
             .args(words.flat_map(|setting| ["--set".to_owned(), setting])))
     }
 
     /// Starts it and returns once it answers. `detached`: it outlives this process.
     pub(crate) fn start(&self, detached: bool) -> Result<Broker> {
+        let started = Instant::now();
+        let mut broker = self.spawn(detached)?;
+        broker.wait_ready(1)?;
+        broker.ready_after = started.elapsed();
+        Ok(broker)
+    }
+
+    fn spawn(&self, detached: bool) -> Result<Broker> {
         fs::create_dir_all(&self.dir)?;
         if TcpStream::connect(address(self.port)).is_ok() {
             return Err(format!("port {} is in use: choose another", self.port).into());
@@ -105,18 +179,14 @@ impl Spec {
             Kind::Riverlog => self.riverlog()?,
             Kind::Nats => nats::launch(self)?,
         };
-        let started = Instant::now();
         let child = command.spawn_logged(&self.log(), detached)?;
-        let mut broker = Broker {
+        Ok(Broker {
             kind: self.kind,
             port: self.port,
             child: Some(child),
             log: self.log(),
             ready_after: Duration::ZERO,
-        };
-        broker.wait_ready()?;
-        broker.ready_after = started.elapsed();
-        Ok(broker)
+        })
     }
 }
 
@@ -157,17 +227,18 @@ impl Broker {
         pid
     }
 
-    fn wait_ready(&mut self) -> Result<()> {
+    /// Until it answers and knows `brokers` of them, itself included.
+    fn wait_ready(&mut self, brokers: i32) -> Result<()> {
         let end = Instant::now() + READY_LIMIT;
         let log_end = |log: &Path| {
             let text = fs::read_to_string(log).unwrap_or_default();
             run::last_lines(&text, 15)
         };
-        let answers = match self.kind {
-            Kind::Riverlog | Kind::Kafka => answers,
-            Kind::Nats => nats::answers,
+        let answers = || match self.kind {
+            Kind::Riverlog | Kind::Kafka => known(self.port) >= brokers,
+            Kind::Nats => nats::answers(self.port),
         };
-        while !answers(self.port) {
+        while !answers() {
             if let Some(child) = &mut self.child
                 && let Some(status) = child.try_wait()?
             {
@@ -183,6 +254,12 @@ impl Broker {
         }
         Ok(())
     }
+}
+
+/// `PID@PORT,…`, as the programs that stop brokers take it.
+pub(crate) fn pids(brokers: &[Broker]) -> String {
+    let each = brokers.iter().map(|b| format!("{}@{}", b.pid(), b.port));
+    each.collect::<Vec<_>>().join(",")
 }
 
 impl Drop for Broker {
@@ -245,9 +322,9 @@ const METADATA_REQUEST: [u8; 18] = [
     0, 0, 0, 0, // no topics
 ];
 
-/// Whether the broker at `port` answers a Metadata request and names at least one broker.
-fn answers(port: u16) -> bool {
-    let ask = || -> std::io::Result<bool> {
+/// How many brokers the one at `port` names when it is asked for metadata; 0 when it doesn't answer.
+fn known(port: u16) -> i32 {
+    let ask = || -> std::io::Result<i32> {
         let mut socket = TcpStream::connect_timeout(&address(port), Duration::from_secs(1))?;
         socket.set_read_timeout(Some(Duration::from_secs(5)))?;
         socket.write_all(&METADATA_REQUEST)?;
@@ -255,9 +332,12 @@ fn answers(port: u16) -> bool {
         let mut head = [0; 12];
         socket.read_exact(&mut head)?;
         let [.., a, b, c, d] = head;
-        Ok(head[4..8] == [0, 0, 0, 1] && i32::from_be_bytes([a, b, c, d]) > 0)
+        match head[4..8] == [0, 0, 0, 1] {
+            true => Ok(i32::from_be_bytes([a, b, c, d])),
+            false => Ok(0),
+        }
     };
-    ask().unwrap_or(false)
+    ask().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -266,12 +346,12 @@ mod tests {
 
     #[test]
     fn nobody_answers_on_a_free_port() {
-        assert!(!answers(free_port().unwrap()));
+        assert_eq!(known(free_port().unwrap()), 0);
     }
 
     #[test]
-    fn an_answer_that_names_a_broker_counts_and_an_empty_one_does_not() {
-        for (brokers, expected) in [(1, true), (0, false)] {
+    fn the_brokers_that_an_answer_names_are_counted() {
+        for brokers in [3, 1, 0] {
             let listener = TcpListener::bind(address(0)).unwrap();
             let port = listener.local_addr().unwrap().port();
             let server = std::thread::spawn(move || {
@@ -283,7 +363,7 @@ mod tests {
                     .write_all(&[0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, brokers])
                     .unwrap();
             });
-            assert_eq!(answers(port), expected);
+            assert_eq!(known(port), i32::from(brokers));
             server.join().unwrap();
         }
     }

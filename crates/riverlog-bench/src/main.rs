@@ -1,6 +1,7 @@
 //! `riverlog-bench`: each subcommand measures one thing and prints lines `MEASURE name value unit`; `cargo xtask bench` runs
 //! them turn about and keeps the numbers.
 
+mod cluster;
 mod commits;
 mod compaction;
 mod embedded;
@@ -231,6 +232,60 @@ enum What {
         /// HOST:PORT.
         broker: String,
     },
+    /// Produces to the leaders on all brokers of a cluster (BROKER_PIDS) at once.
+    ClusterProduce {
+        /// Bytes of records in a batch.
+        #[arg(long, default_value_t = 16 << 10)]
+        batch: usize,
+        /// MiB in all.
+        #[arg(long, default_value_t = 1024)]
+        mib: u64,
+        /// Partitions.
+        #[arg(long, default_value_t = 12)]
+        partitions: i32,
+        /// Copies.
+        #[arg(long, default_value_t = 3)]
+        replicas: i16,
+        /// Requests a second; as fast as they are answered without.
+        #[arg(long)]
+        rate: Option<u32>,
+        /// As much before it counts.
+        #[arg(long)]
+        warm_up: bool,
+        /// Topic setting KEY=VALUE, where the broker has it.
+        #[arg(long)]
+        topic_config: Vec<String>,
+        /// HOST:PORT,…
+        brokers: String,
+    },
+    /// How long nobody is answered when a broker (BROKER_PIDS) dies or freezes.
+    ClusterFailover {
+        /// What happens to it.
+        #[arg(long, value_enum)]
+        fault: cluster::Fault,
+        /// The broker that leads the metadata quorum, not another one.
+        #[arg(long)]
+        controller: bool,
+        /// Partitions of the topic.
+        #[arg(long, default_value_t = 1_000)]
+        partitions: i32,
+        /// Those of them that are written to.
+        #[arg(long, default_value_t = 20)]
+        watched: usize,
+        /// HOST:PORT,…
+        brokers: String,
+    },
+    /// How a follower (BROKER_PIDS) catches up that was frozen meanwhile.
+    ClusterCatchUp {
+        /// MiB that it lacks.
+        #[arg(long, default_value_t = 2048)]
+        mib: u64,
+        /// Topic setting KEY=VALUE, where the broker has it.
+        #[arg(long)]
+        topic_config: Vec<String>,
+        /// HOST:PORT,…
+        brokers: String,
+    },
     /// CPU of the broker (BROKER_PID) to compact what was written.
     Compaction {
         /// MiB.
@@ -351,6 +406,42 @@ fn main() -> Result<()> {
             seconds,
             broker,
         } => transactions::run(&broker, partitions, seconds),
+        What::ClusterProduce {
+            batch,
+            mib,
+            partitions,
+            replicas,
+            rate,
+            warm_up,
+            topic_config,
+            brokers,
+        } => {
+            let load = wire::Load {
+                batch,
+                mib,
+                topic_config,
+                ..wire::Load::small()
+            };
+            let copies = cluster::Copies {
+                partitions,
+                replicas,
+                rate,
+                warm_up,
+            };
+            cluster::produce(&brokers, &load, &copies)
+        }
+        What::ClusterFailover {
+            fault,
+            controller,
+            partitions,
+            watched,
+            brokers,
+        } => cluster::failover(&brokers, fault, controller, partitions, watched),
+        What::ClusterCatchUp {
+            mib,
+            topic_config,
+            brokers,
+        } => cluster::catch_up(&brokers, mib, &topic_config),
         What::Compaction { mib, broker } => compaction::run(&broker, mib),
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn latencies() -> Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, 60_000_000, 3)?)
 }
 
-/// Prints the median and the 99th percentile.
+/// Prints the median, and what 1 % and 0.1 % exceed.
 pub(crate) fn print_latencies(name: &str, histogram: &Histogram<u64>) {
     print(
         &format!("{name} p50"),
@@ -54,6 +54,11 @@ pub(crate) fn print_latencies(name: &str, histogram: &Histogram<u64>) {
     print(
         &format!("{name} p99"),
         histogram.value_at_quantile(0.99) as f64 / 1e3,
+        "ms",
+    );
+    print(
+        &format!("{name} p99.9"),
+        histogram.value_at_quantile(0.999) as f64 / 1e3,
         "ms",
     );
 }

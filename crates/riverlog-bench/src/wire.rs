@@ -23,7 +23,8 @@ use crate::Result;
 use crate::measure::{latencies, print, print_latencies};
 
 const PARTITIONS: i32 = 12;
-const DEPTH: usize = 5;
+/// Requests under way on a connection that waits for nothing else.
+pub(crate) const DEPTH: usize = 5;
 const PRODUCE: i16 = 9;
 const FETCH: i16 = 11;
 const FIND_COORDINATOR: i16 = 4;
@@ -35,6 +36,19 @@ pub(crate) struct Load {
     pub(crate) mib: u64,
     pub(crate) compression: String,
     pub(crate) topic_config: Vec<String>,
+}
+
+impl Load {
+    /// One record of a kilobyte a batch.
+    pub(crate) fn small() -> Load {
+        Load {
+            batch: 512,
+            record: 1_000,
+            mib: 0,
+            compression: "none".to_owned(),
+            topic_config: Vec::new(),
+        }
+    }
 }
 
 /// A connection that waits for each answer, or reads answers in order.
@@ -92,10 +106,20 @@ pub(crate) fn decode<R: Response>(key: ApiKey, version: i16, frame: &Bytes) -> R
     Ok(R::decode(&mut reader, version)?)
 }
 
-/// A fresh topic; its name.
+/// A fresh topic with one copy; its name.
 pub(crate) fn topic(
     connection: &mut Connection,
     partitions: i32,
+    configs: &[String],
+) -> Result<String> {
+    topic_with(connection, partitions, 1, configs)
+}
+
+/// A fresh topic; its name.
+pub(crate) fn topic_with(
+    connection: &mut Connection,
+    partitions: i32,
+    replicas: i16,
     configs: &[String],
 ) -> Result<String> {
     let name = format!("bench-{}-{:?}", std::process::id(), Instant::now())
@@ -108,12 +132,16 @@ pub(crate) fn topic(
         }
     };
     // Keys that only Riverlog has are left out for others.
-    let attempts = [configs.iter().map(config).collect::<Vec<_>>(), Vec::new()];
+    let common = configs.iter().filter(|text| !text.starts_with("riverlog."));
+    let attempts: [Vec<_>; 2] = [
+        configs.iter().map(config).collect(),
+        common.map(config).collect(),
+    ];
     for configs in attempts {
         let topic = CreatableTopic {
             name: name.clone(),
             num_partitions: partitions,
-            replication_factor: 1,
+            replication_factor: replicas,
             configs,
             ..CreatableTopic::default()
         };
@@ -135,7 +163,7 @@ pub(crate) fn topic(
     Err("the topic can't be made".into())
 }
 
-fn batch(load: &Load) -> Result<(Bytes, u64)> {
+pub(crate) fn batch(load: &Load) -> Result<(Bytes, u64)> {
     let codec = match load.compression.as_str() {
         "none" => Compression::None,
         "lz4" => Compression::Lz4,
@@ -165,7 +193,7 @@ pub(crate) fn now_ms() -> i64 {
     i64::try_from(now.as_millis()).unwrap_or(0)
 }
 
-fn produce_frame(topic: &str, index: i32, records: &Bytes) -> Result<Vec<u8>> {
+pub(crate) fn produce_frame(topic: &str, index: i32, records: &Bytes) -> Result<Vec<u8>> {
     let partition = PartitionProduceData {
         index,
         records: Some(records.clone()),
@@ -186,7 +214,7 @@ fn produce_frame(topic: &str, index: i32, records: &Bytes) -> Result<Vec<u8>> {
     Ok(frame)
 }
 
-fn check_produced(frame: &Bytes) -> Result<()> {
+pub(crate) fn check_produced(frame: &Bytes) -> Result<()> {
     let response: ProduceResponse = decode(ApiKey::Produce, PRODUCE, frame)?;
     let error = response
         .responses

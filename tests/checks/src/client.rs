@@ -260,15 +260,20 @@ impl<'a> Client<'a> {
     /// A group of that name whose coordinator is ready.
     pub fn group(&mut self) -> Outcome<String> {
         let group = self.name();
+        self.until_coordinated(&group)?;
+        Ok(group)
+    }
+    /// Waits until this broker coordinates a group.
+    pub(crate) fn until_coordinated(&mut self, group: &str) -> Outcome {
         let request = HeartbeatRequest {
-            group_id: group.clone(),
+            group_id: group.to_owned(),
             member_id: "nobody".to_owned(),
             ..HeartbeatRequest::default()
         };
         for _ in 0..100 {
             let answer = self.ask(4, &request)?.error_code;
             match answer {
-                ErrorCode::UNKNOWN_MEMBER_ID => return Ok(group),
+                ErrorCode::UNKNOWN_MEMBER_ID => return Ok(()),
                 ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
                 | ErrorCode::COORDINATOR_NOT_AVAILABLE
                 | ErrorCode::NOT_COORDINATOR => self.broker.pass(Duration::from_millis(200)),
@@ -276,7 +281,7 @@ impl<'a> Client<'a> {
             }
             // Kafka makes its offsets topic when a coordinator is looked for.
             let find = riverlog_wire::messages::FindCoordinatorRequest {
-                coordinator_keys: vec![group.clone()],
+                coordinator_keys: vec![group.to_owned()],
                 ..Default::default()
             };
             self.ask(4, &find)?;

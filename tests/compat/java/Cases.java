@@ -144,7 +144,7 @@ public class Cases {
     }
 
     static void create(String name, int partitions) throws Exception {
-        admin.createTopics(List.of(new NewTopic(name, partitions, (short) 1))).all().get();
+        admin.createTopics(List.of(new NewTopic(name, partitions, (short) -1))).all().get();
     }
 
     static byte[] bytes(String text) {
@@ -342,7 +342,7 @@ public class Cases {
     static void compaction() throws Exception {
         String where = prefix + "-compact";
         var settings = Map.of("cleanup.policy", "compact", "segment.ms", "50", "min.cleanable.dirty.ratio", "0.01");
-        admin.createTopics(List.of(new NewTopic(where, 1, (short) 1).configs(settings))).all().get();
+        admin.createTopics(List.of(new NewTopic(where, 1, (short) -1).configs(settings))).all().get();
         // One round a segment.
         for (String round : List.of("a=0 b=0 c=0", "a=1 b=1", "a=2", "c", "end=0")) {
             List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
@@ -365,7 +365,7 @@ public class Cases {
         String where = prefix + "-tombstone";
         var settings = Map.of("cleanup.policy", "compact", "segment.ms", "50", "min.cleanable.dirty.ratio", "0.01",
             "delete.retention.ms", "1000");
-        admin.createTopics(List.of(new NewTopic(where, 1, (short) 1).configs(settings))).all().get();
+        admin.createTopics(List.of(new NewTopic(where, 1, (short) -1).configs(settings))).all().get();
         produce(List.of(keyed(where, "a", "0"), keyed(where, "b", "0")));
         Thread.sleep(100);
         produce(List.of(keyed(where, "a", null)));

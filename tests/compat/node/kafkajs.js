@@ -23,7 +23,7 @@ const CASE_LIMIT_MS = 20_000
 const EPOCH_MS = 1_700_000_000_000
 const STEP_MS = 60_000
 
-const kafka = new Kafka({ clientId: 'compat', brokers: [bootstrap], logLevel: logLevel.NOTHING })
+const kafka = new Kafka({ clientId: 'compat', brokers: bootstrap.split(','), logLevel: logLevel.NOTHING })
 const admin = kafka.admin()
 const [topic, groupTopic, group] = [`${prefix}-t`, `${prefix}-g`, `${prefix}-group`]
 

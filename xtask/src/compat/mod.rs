@@ -15,7 +15,7 @@ use std::time::Instant;
 use clap::Parser;
 
 use crate::Result;
-use crate::broker::{Kind, Spec, free_port};
+use crate::broker::{self, Broker, Kind, Spec, free_port};
 use crate::place::Scratch;
 use crate::run::{last_lines, program};
 use crate::tools::{self, Missing};
@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// A broker setting, as often as wanted
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = crate::peer::setting)]
     settings: Vec<(String, String)>,
+    /// Brokers of each kind that are one cluster; without a relay, so that requests aren't counted when there are several
+    #[arg(long, default_value_t = 1)]
+    nodes: usize,
     /// Prints which requests each client sent
     #[arg(long)]
     requests: bool,
@@ -156,7 +159,72 @@ fn choose(names: &[String]) -> Result<Vec<&'static Client>> {
         .collect()
 }
 
-/// Starts a broker behind a relay and runs the clients one after another.
+/// Brokers of one kind that run, and where clients find them.
+struct Place {
+    brokers: Vec<Broker>,
+    relay: Option<Relay>,
+    bootstrap: String,
+    /// Without the relay.
+    direct: String,
+}
+
+impl Place {
+    const SETTINGS: &[(&str, &str)] = &[
+        ("group.initial.rebalance.delay.ms", "0"),
+        ("offsets.topic.num.partitions", "5"),
+        // Members hear of a rebalance with their next heartbeat; five seconds apart is too slow to watch.
+        ("group.consumer.min.heartbeat.interval.ms", "500"),
+        ("group.consumer.heartbeat.interval.ms", "500"),
+        ("log.cleaner.backoff.ms", "200"),
+    ];
+
+    fn alone(kind: Kind, dir: &std::path::Path, args: &Args) -> Result<Place> {
+        let port = free_port()?;
+        let relay = Relay::start(port)?;
+        let mut spec = Spec::new(kind, dir)?;
+        for (key, value) in Self::SETTINGS {
+            spec = spec.set(key, value);
+        }
+        spec.port = port;
+        spec.advertised = Some(relay.port());
+        spec.settings.extend(args.settings.iter().cloned());
+        let broker = spec.start(false)?;
+        let after = broker.ready_after.as_secs_f64();
+        eprintln!("compat: {kind} answers after {after:.2} s");
+        Ok(Place {
+            bootstrap: format!("127.0.0.1:{}", relay.port()),
+            direct: broker.bootstrap(),
+            relay: Some(relay),
+            brokers: vec![broker],
+        })
+    }
+
+    /// Each broker in a rack of its own, `rack-1` and so on.
+    fn cluster(kind: Kind, dir: &std::path::Path, nodes: usize, args: &Args) -> Result<Place> {
+        let mut settings = Self::SETTINGS.to_vec();
+        let selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector";
+        settings.push(("replica.selector.class", selector));
+        // Topics that don't say otherwise have three copies, as they do here by default.
+        settings.push(("default.replication.factor", "3"));
+        let more = args.settings.iter();
+        settings.extend(more.map(|(key, value)| (key.as_str(), value.as_str())));
+        let brokers = Spec::start_cluster(kind, dir, nodes, &settings)?;
+        let all: Vec<String> = brokers.iter().map(Broker::bootstrap).collect();
+        Ok(Place {
+            relay: None,
+            bootstrap: all.join(","),
+            direct: all.join(","),
+            brokers,
+        })
+    }
+
+    /// `PID@PORT,…`.
+    fn pids(&self) -> String {
+        broker::pids(&self.brokers)
+    }
+}
+
+/// Starts brokers and runs the clients one after another.
 fn run_on(
     kind: Kind,
     dir: std::path::PathBuf,
@@ -164,36 +232,25 @@ fn run_on(
     clients: &[(&'static Client, Vec<String>)],
 ) -> std::result::Result<Run, String> {
     let words = |e: Box<dyn std::error::Error>| e.to_string();
-    let port = free_port().map_err(words)?;
-    let relay = Relay::start(port).map_err(words)?;
-    let mut spec = Spec::new(kind, &dir)
-        .map_err(words)?
-        .set("group.initial.rebalance.delay.ms", "0")
-        .set("offsets.topic.num.partitions", "5")
-        // Members hear of a rebalance with their next heartbeat; five seconds apart is too slow to watch.
-        .set("group.consumer.min.heartbeat.interval.ms", "500")
-        .set("group.consumer.heartbeat.interval.ms", "500")
-        .set("log.cleaner.backoff.ms", "200");
-    spec.port = port;
-    spec.advertised = Some(relay.port());
-    spec.settings.extend(args.settings.iter().cloned());
-    let broker = spec.start(false).map_err(words)?;
-    eprintln!(
-        "compat: {kind} answers after {:.2} s",
-        broker.ready_after.as_secs_f64()
-    );
-    let bootstrap = format!("127.0.0.1:{}", relay.port());
+    let place = match args.nodes {
+        0 | 1 => Place::alone(kind, &dir, args),
+        nodes => Place::cluster(kind, &dir, nodes, args),
+    };
+    let place = place.map_err(words)?;
     let mut scores = BTreeMap::new();
     for (client, command) in clients {
-        relay.label(client.name);
+        if let Some(relay) = &place.relay {
+            relay.label(client.name);
+        }
         let prefix = format!("{}-{}", client.name, std::process::id());
         let log = dir.join(format!("{}.log", client.name));
         // What isn't Kafka's protocol doesn't come through the relay.
         let (known, at) = match client.own_cases {
-            true => (&[][..], broker.bootstrap()),
-            false => (CASES, bootstrap.clone()),
+            true => (&[][..], &place.direct),
+            false => (CASES, &place.bootstrap),
         };
-        let score = run_client(command, &at, &prefix, &log, known).map_err(words)?;
+        let pids = place.pids();
+        let score = run_client(command, at, &prefix, &log, known, &pids).map_err(words)?;
         let counts = score.counts();
         eprintln!(
             "compat: {kind:8} {:16} {counts} in {:.1} s",
@@ -204,7 +261,7 @@ fn run_on(
     Ok(Run {
         kind,
         scores,
-        requests: relay.requests(),
+        requests: place.relay.as_ref().map(Relay::requests).unwrap_or_default(),
     })
 }
 
@@ -217,9 +274,11 @@ fn run_client(
     prefix: &str,
     log: &std::path::Path,
     known: &[&str],
+    pids: &str,
 ) -> Result<Score> {
     let (name, words) = command.split_first().ok_or("an empty command")?;
     let out = program(name)
+        .env("BROKER_PIDS", pids)
         .args(words)
         .args([bootstrap, prefix])
         .limit(CLIENT_LIMIT_S)
@@ -307,7 +366,7 @@ mod tests {
         ]
         .map(str::to_owned);
         let log = dir.path().join("log");
-        let score = run_client(&command, "b", "p", &log, CASES).unwrap();
+        let score = run_client(&command, "b", "p", &log, CASES, "").unwrap();
         assert_eq!(score.cases["create-topic"], Verdict::Pass);
         assert!(matches!(&score.cases[WHOLE], Verdict::Fail(why) if why.contains("broken")));
     }

@@ -86,8 +86,10 @@ pub(crate) fn settings_file(dir: &Path) -> PathBuf {
     dir.join("server.properties")
 }
 
-/// What one node needs to run alone, then the settings of `spec`: a key given twice counts as given last.
+/// What a node needs to run, alone or as a member, then the settings of `spec`: a key given twice counts as given last.
 fn settings(spec: &Spec, controller: u16) -> String {
+    let member = spec.member.as_ref();
+    let controller = member.map_or(controller, |m| m.ports[m.node - 1].1);
     let listeners = |port| {
         format!(
             "PLAINTEXT://{},CONTROLLER://{}",
@@ -97,7 +99,7 @@ fn settings(spec: &Spec, controller: u16) -> String {
     };
     let one_node = [
         ("process.roles", "broker,controller".to_owned()),
-        ("node.id", "1".to_owned()),
+        ("node.id", member.map_or(1, |m| m.node).to_string()),
         ("listeners", listeners(spec.port)),
         (
             "advertised.listeners",
@@ -109,6 +111,8 @@ fn settings(spec: &Spec, controller: u16) -> String {
             "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned(),
         ),
         ("log.dirs", spec.dir.join("data").display().to_string()),
+    ];
+    let alone = [
         ("offsets.topic.replication.factor", "1".to_owned()),
         ("transaction.state.log.replication.factor", "1".to_owned()),
         ("transaction.state.log.min.isr", "1".to_owned()),
@@ -121,11 +125,19 @@ fn settings(spec: &Spec, controller: u16) -> String {
     let mut text = String::new();
     let node = spec.settings.iter().rfind(|(k, _)| k == "node.id");
     let node = node.map_or("1", |(_, v)| v);
-    let voters = (
-        "controller.quorum.voters",
-        format!("{node}@{}", address(controller)),
-    );
-    let own = one_node.into_iter().chain([voters]);
+    let (alone, voters) = match member {
+        None => (&alone[..], format!("{node}@{}", address(controller))),
+        Some(member) => {
+            let each = (1..).zip(&member.ports);
+            let each = each.map(|(node, (_, port))| format!("{node}@{}", address(*port)));
+            (&[][..], each.collect::<Vec<_>>().join(","))
+        }
+    };
+    let voters = ("controller.quorum.voters", voters);
+    let own = one_node
+        .into_iter()
+        .chain(alone.iter().cloned())
+        .chain([voters]);
     for (key, value) in own.chain(spec.settings.iter().map(|(k, v)| (k.as_str(), v.clone()))) {
         // Writing to a string can't fail.
         let _ = writeln!(text, "{key}={value}");
@@ -138,8 +150,12 @@ pub(crate) fn launch(spec: &Spec) -> Result<Run> {
     let file = settings_file(&spec.dir);
     fs::write(&file, settings(spec, free_port()?))?;
     if !spec.dir.join("data/meta.properties").exists() {
+        let id = match &spec.member {
+            Some(member) => member.cluster_id.clone(),
+            None => new_cluster_id()?,
+        };
         tool("StorageTool")?
-            .args(["format", "--cluster-id", &new_cluster_id()?, "--config"])
+            .args(["format", "--cluster-id", &id, "--config"])
             .arg(&file)
             .limit(120)
             .output()?;
@@ -157,7 +173,7 @@ pub(crate) fn launch(spec: &Spec) -> Result<Run> {
 }
 
 /// Sixteen random bytes in base64 without padding, as Kafka writes its ids.
-fn new_cluster_id() -> Result<String> {
+pub(crate) fn new_cluster_id() -> Result<String> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
     let value = u128::from_str_radix(&uuid.trim().replace('-', ""), 16)?;

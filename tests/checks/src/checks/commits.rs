@@ -63,7 +63,8 @@ fn request(version: i16, member: &Member, topic: &Topic, metadata: &str) -> Offs
     }
 }
 
-fn commit(
+/// Commits offset 7 of the first partition.
+pub(super) fn commit(
     client: &mut Client<'_>,
     version: i16,
     member: &Member,
@@ -219,6 +220,13 @@ fn fetch_old(
         )
     });
     Ok(found.collect())
+}
+
+/// What is committed for the first partition.
+pub(super) fn committed(client: &mut Client<'_>, group: &str, topic: &Topic) -> Outcome<i64> {
+    let mut found = fetch_old(client, 5, group, Some(topic))?.into_iter();
+    let found = found.find(|(index, ..)| *index == 0);
+    Ok(found.ok_or("nothing is told of it".to_owned())?.1)
 }
 
 fn fetch_new(

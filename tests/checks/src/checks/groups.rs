@@ -126,7 +126,7 @@ pub(super) fn synced(client: &mut Client<'_>, member: &Member) -> Outcome {
     )
 }
 
-fn heartbeat(client: &mut Client<'_>, member: &Member) -> Outcome<ErrorCode> {
+pub(super) fn heartbeat(client: &mut Client<'_>, member: &Member) -> Outcome<ErrorCode> {
     let request = HeartbeatRequest {
         group_id: member.group.clone(),
         generation_id: member.generation,

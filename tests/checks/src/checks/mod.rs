@@ -1,6 +1,7 @@
 //! The table.
 
 mod admin;
+mod cluster;
 mod commits;
 mod compaction;
 mod consumer_groups;
@@ -16,6 +17,8 @@ mod tools;
 mod transactional_offsets;
 mod transactions;
 mod wire;
+
+pub use cluster::{CLUSTER_CHECKS, ClusterCheck};
 
 use crate::client::{Client, Outcome};
 use crate::wire::Broker;

@@ -43,7 +43,7 @@ fn request(topic: &Topic, timestamps: &[i64]) -> ListOffsetsRequest {
     }
 }
 
-fn ask(
+pub(super) fn ask(
     client: &mut Client<'_>,
     version: i16,
     topic: &Topic,

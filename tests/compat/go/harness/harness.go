@@ -64,13 +64,13 @@ type Skip string
 
 func (s Skip) Error() string { return string(s) }
 
-// Arguments are BOOTSTRAP and PREFIX.
-func Arguments() (bootstrap, prefix string) {
+// Arguments are BOOTSTRAP, which may hold several addresses with a comma between, and PREFIX.
+func Arguments() (addresses []string, prefix string) {
 	if len(os.Args) != 3 {
 		fmt.Fprintf(os.Stderr, "usage: %s BOOTSTRAP PREFIX\n", os.Args[0])
 		os.Exit(2)
 	}
-	return os.Args[1], os.Args[2]
+	return strings.Split(os.Args[1], ","), os.Args[2]
 }
 
 // Records are compressible ones, one whose value is null and one whose key is null.

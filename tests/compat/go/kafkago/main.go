@@ -17,17 +17,17 @@ import (
 )
 
 var (
-	bootstrap, prefix = harness.Arguments()
+	addresses, prefix = harness.Arguments()
 	topic             = prefix + "-t"
 	groupTopic        = prefix + "-g"
 	group             = prefix + "-group"
-	client            = &kafka.Client{Addr: kafka.TCP(bootstrap), Timeout: 10 * time.Second}
+	client            = &kafka.Client{Addr: kafka.TCP(addresses...), Timeout: 10 * time.Second}
 	background        = context.Background()
 )
 
 func create(name string, partitions int) error {
 	answer, err := client.CreateTopics(background, &kafka.CreateTopicsRequest{
-		Topics: []kafka.TopicConfig{{Topic: name, NumPartitions: partitions, ReplicationFactor: 1}},
+		Topics: []kafka.TopicConfig{{Topic: name, NumPartitions: partitions, ReplicationFactor: -1}},
 	})
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ var byNumber = kafka.BalancerFunc(func(m kafka.Message, partitions ...int) int {
 
 func produce(name string, compression kafka.Compression, messages ...kafka.Message) error {
 	writer := &kafka.Writer{
-		Addr:         kafka.TCP(bootstrap),
+		Addr:         kafka.TCP(addresses...),
 		Topic:        name,
 		Balancer:     byNumber,
 		BatchTimeout: 20 * time.Millisecond,
@@ -58,7 +58,7 @@ func numbered(n int) kafka.Message {
 }
 
 func read(name string, count int, offset int64) ([]kafka.Message, error) {
-	reader := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{bootstrap}, Topic: name, MaxWait: 100 * time.Millisecond})
+	reader := kafka.NewReader(kafka.ReaderConfig{Brokers: addresses, Topic: name, MaxWait: 100 * time.Millisecond})
 	defer reader.Close()
 	if err := reader.SetOffset(offset); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func compaction() error {
 		settings = append(settings, kafka.ConfigEntry{ConfigName: name, ConfigValue: value})
 	}
 	answer, err := client.CreateTopics(background, &kafka.CreateTopicsRequest{
-		Topics: []kafka.TopicConfig{{Topic: where, NumPartitions: 1, ReplicationFactor: 1, ConfigEntries: settings}},
+		Topics: []kafka.TopicConfig{{Topic: where, NumPartitions: 1, ReplicationFactor: -1, ConfigEntries: settings}},
 	})
 	if err := First(err, answer.Errors[where]); err != nil {
 		return err
@@ -168,7 +168,7 @@ type member struct {
 func join() *member {
 	ctx, stop := context.WithCancel(background)
 	m := &member{stop: stop, done: make(chan struct{}), reader: kafka.NewReader(kafka.ReaderConfig{
-		Brokers:           []string{bootstrap},
+		Brokers:           addresses,
 		GroupID:           group,
 		Topic:             groupTopic,
 		StartOffset:       kafka.FirstOffset,

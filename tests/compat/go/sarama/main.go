@@ -17,8 +17,7 @@ import (
 )
 
 var (
-	bootstrap, prefix = harness.Arguments()
-	addresses         = []string{bootstrap}
+	addresses, prefix = harness.Arguments()
 	topic             = prefix + "-t"
 	groupTopic        = prefix + "-g"
 	group             = prefix + "-group"
@@ -51,7 +50,7 @@ func create(name string, partitions int32) error { return createWith(name, parti
 
 func createWith(name string, partitions int32, settings map[string]*string) error {
 	return withAdmin(func(a sarama.ClusterAdmin) error {
-		detail := sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1, ConfigEntries: settings}
+		detail := sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: -1, ConfigEntries: settings}
 		return a.CreateTopic(name, &detail, false)
 	})
 }

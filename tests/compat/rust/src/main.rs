@@ -176,7 +176,7 @@ async fn main() -> Outcome {
     let (Some(bootstrap), Some(prefix)) = (arguments.next(), arguments.next()) else {
         return Err("usage: riverlog-compat-rust BOOTSTRAP PREFIX".into());
     };
-    let client = ClientBuilder::new(vec![bootstrap]).build().await?;
+    let client = ClientBuilder::new(bootstrap.split(',').map(str::to_owned).collect()).build().await?;
     let cases = Cases { client, prefix };
     let codecs = [
         "codec-none",
