@@ -426,11 +426,14 @@ pub(crate) fn catch_up(brokers: &str, mib: u64, topic_config: &[String]) -> Resu
         print_latencies("quiet tail", &quiet);
         print_latencies("tail meanwhile", &busy);
         let p99 = |of: &Histogram<u64>| of.value_at_quantile(0.99) as f64;
-        print("tail p99, of the quiet one's", p99(&busy) / p99(&quiet), "times");
+        print(
+            "tail p99, of the quiet one's",
+            p99(&busy) / p99(&quiet),
+            "times",
+        );
         Ok(())
     })();
     // A frozen broker couldn't be stopped.
     let _ = kill_process(pid, Signal::CONT);
     result
 }
-

@@ -261,7 +261,11 @@ fn run_on(
     Ok(Run {
         kind,
         scores,
-        requests: place.relay.as_ref().map(Relay::requests).unwrap_or_default(),
+        requests: place
+            .relay
+            .as_ref()
+            .map(Relay::requests)
+            .unwrap_or_default(),
     })
 }
 

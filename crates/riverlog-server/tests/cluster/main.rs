@@ -5,6 +5,7 @@ mod common;
 mod doors;
 mod lives;
 mod moving;
+mod page;
 mod share;
 #[allow(unreachable_pub, reason = "a module of tests")]
 mod trio;
