@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use riverlog_core::balance::{Copies, Move};
-use riverlog_wire::BrokerId;
 use riverlog_wire::messages::metadata_response::MetadataResponse;
+use riverlog_wire::{BrokerId, ErrorCode};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -198,10 +198,21 @@ impl Reassign {
             return Ok(());
         }
         let asked: Vec<_> = wanted.iter().map(|m| (m.at.clone(), None)).collect();
-        let wrong = moving::alter(client, &asked)?;
+        let mut wrong = moving::alter(client, &asked)?;
         let mut table = Table::new("cluster.cancel", &["topic", "partition", "result"]);
+        // It was still moving when it was looked at.
+        let through = ErrorCode::NO_REASSIGNMENT_IN_PROGRESS.name();
         for m in &wanted {
-            let result = wrong.get(&m.at).map_or("taken back", String::as_str);
+            let arrived = wrong.get(&m.at).is_some_and(|w| w.starts_with(through));
+            if arrived {
+                wrong.remove(&m.at);
+            }
+            let done = if arrived {
+                "arrived before"
+            } else {
+                "taken back"
+            };
+            let result = wrong.get(&m.at).map_or(done, String::as_str);
             table.row(vec![json!(m.at.0), json!(m.at.1), json!(result)]);
         }
         table.print(context.output)?;
