@@ -274,7 +274,9 @@ impl<'a> Client<'a> {
             let answer = self.ask(4, &request)?.error_code;
             match answer {
                 ErrorCode::UNKNOWN_MEMBER_ID => return Ok(()),
-                ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
+                // While it loads a group Kafka takes every heartbeat.
+                ErrorCode::NONE
+                | ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
                 | ErrorCode::COORDINATOR_NOT_AVAILABLE
                 | ErrorCode::NOT_COORDINATOR => self.broker.pass(Duration::from_millis(200)),
                 other => return Err(format!("a coordinator answers {other:?}").into()),

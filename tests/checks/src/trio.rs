@@ -63,7 +63,19 @@ impl Cluster {
             prefix,
             named: 0,
         };
-        let first = cluster.addresses.first().ok_or("no address".to_owned())?;
+        let end = Instant::now() + SETTLED;
+        while let Err(why) = cluster.find() {
+            if Instant::now() > end {
+                return Err(why);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(cluster)
+    }
+
+    /// Learns of its nodes; one that was frozen may still be missing.
+    fn find(&mut self) -> Outcome {
+        let first = self.addresses.first().ok_or("no address".to_owned())?;
         let mut first = TcpBroker::new(first);
         let request = MetadataRequest {
             topics: Some(Vec::new()),
@@ -72,15 +84,13 @@ impl Cluster {
         let answer = Client::new(&mut first, String::new())?.ask(9, &request)?;
         for broker in answer.brokers {
             let address = format!("{}:{}", broker.host, broker.port);
-            cluster.ports.insert(broker.node_id, broker.port);
-            cluster
-                .brokers
-                .insert(broker.node_id, TcpBroker::new(address));
+            self.ports.insert(broker.node_id, broker.port);
+            self.brokers.insert(broker.node_id, TcpBroker::new(address));
         }
-        holds(cluster.brokers.len() >= 3, || {
-            format!("{} brokers, three are needed", cluster.brokers.len())
-        })?;
-        Ok(cluster)
+        holds(self.brokers.len() == self.addresses.len(), || {
+            let (here, all) = (self.brokers.len(), self.addresses.len());
+            format!("{here} of {all} brokers are there")
+        })
     }
 
     pub(crate) fn nodes(&self) -> Vec<i32> {
@@ -258,7 +268,8 @@ impl Cluster {
         };
         let send = |signal| kill_process(pid, signal).map_err(|e| format!("process {pid:?}: {e}"));
         send(Signal::STOP)?;
-        let outcome = act(self);
+        // Its threads go on until one of them has taken the signal.
+        let outcome = stands_still(pid).and_then(|()| act(self));
         send(Signal::CONT)?;
         outcome
     }
@@ -266,4 +277,26 @@ impl Cluster {
     pub(crate) fn now_ms(&self) -> i64 {
         self.brokers.values().next().map_or(0, |b| b.wall_ms())
     }
+}
+
+/// Waits until no thread of a process runs any more.
+fn stands_still(pid: Pid) -> Outcome {
+    let end = Instant::now() + SETTLED;
+    let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
+    let stopped = || -> std::io::Result<bool> {
+        for task in std::fs::read_dir(&tasks)? {
+            let stat = std::fs::read_to_string(task?.path().join("stat"))?;
+            // The name before it may hold anything.
+            let after = stat.rsplit_once(") ").map_or("", |(_, after)| after);
+            if !after.starts_with('T') {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    while !stopped().map_err(|e| format!("{tasks}: {e}"))? {
+        holds(Instant::now() < end, || format!("{tasks} go on"))?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
