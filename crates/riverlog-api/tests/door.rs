@@ -411,6 +411,7 @@ fn only_features_that_are_served_are_shown() {
         "group.version",
         "metadata.version",
         "share.version",
+        "streams.version",
         "transaction.version",
     ];
     assert_eq!(supported, served);

@@ -9,8 +9,8 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use riverlog_core::Now;
 use riverlog_core::groups::{
-    Decision, GroupAnswer, GroupCommand, GroupShard, InTransaction, JoinAnswer, Soft, Token,
-    TopicPartition, partition_for,
+    Decision, GroupAnswer, GroupCommand, GroupShard, InTransaction, JoinAnswer, Soft,
+    StreamsHeartbeatAnswer, Token, TopicPartition, partition_for,
 };
 use riverlog_core::metadata::MetadataImage;
 use riverlog_core::transactions::TransactionShard;
@@ -234,6 +234,7 @@ pub(crate) enum Shape {
     Error,
     Leave(usize),
     Consumer(String, i32),
+    Streams(String),
     Partitions(usize),
 }
 
@@ -244,10 +245,12 @@ impl Shape {
             GroupCommand::Sync(_) => Shape::Sync,
             GroupCommand::Heartbeat { .. }
             | GroupCommand::DeleteGroup { .. }
+            | GroupCommand::DescribeTopology { .. }
             | GroupCommand::ShareTopics { .. } => Shape::Error,
             GroupCommand::Leave { members, .. } => Shape::Leave(members.len()),
             GroupCommand::ConsumerHeartbeat(h) => Shape::Consumer(h.member.clone(), h.member_epoch),
             GroupCommand::ShareHeartbeat(h) => Shape::Consumer(h.member.clone(), h.member_epoch),
+            GroupCommand::StreamsHeartbeat(h) => Shape::Streams(h.member.clone()),
             GroupCommand::Commit { offsets, .. } | GroupCommand::TxnCommit { offsets, .. } => {
                 Shape::Partitions(offsets.len())
             }
@@ -285,6 +288,9 @@ impl Shape {
                     assignment: None,
                 })
             }
+            Shape::Streams(member) => GroupAnswer::StreamsHeartbeat(Box::new(
+                StreamsHeartbeatAnswer::refused(error, None, member),
+            )),
             Shape::Partitions(count) => GroupAnswer::Partitions(error, vec![error; count]),
         }
     }

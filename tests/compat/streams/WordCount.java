@@ -27,8 +27,9 @@ import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Produced;
 
 /**
- * Counts words with Kafka Streams, exactly once, while the application is killed and started again and again:
- * WordCount.java BOOTSTRAP PREFIX. How often it is killed is in the variable KILLS, 3 unless set; see ../README.md.
+ * Counts words with Kafka Streams, exactly once, while the application is killed and started again and again, first in a classic
+ * group, then in a streams group: WordCount.java BOOTSTRAP PREFIX. How often it is killed each time is in the variable KILLS, 3
+ * unless set; see ../README.md.
  */
 public class WordCount {
     static final int PARTITIONS = 3;
@@ -36,24 +37,26 @@ public class WordCount {
     static final String[] WORDS = {"log", "offset", "segment", "leader", "epoch", "fence", "batch", "index"};
 
     public static void main(String[] args) throws Exception {
-        if (args.length == 4 && args[0].equals("application")) {
-            application(args[1], args[2], args[3]);
+        if (args.length == 5 && args[0].equals("application")) {
+            application(args[1], args[2], args[3], args[4]);
             return;
         }
         int kills = Integer.parseInt(System.getenv().getOrDefault("KILLS", "3"));
-        String name = "streams-word-count";
-        try {
-            run(args[0], args[1], kills);
-            System.out.println("PASS " + name);
-        } catch (Throwable e) {
-            String text = String.valueOf(e).replaceAll("\\s+", " ");
-            System.out.println("FAIL " + name + " " + text.substring(0, Math.min(600, text.length())));
+        for (String protocol : List.of("classic", "streams")) {
+            String name = protocol.equals("classic") ? "streams-word-count" : "streams-word-count-kip1071";
+            try {
+                run(args[0], args[1] + "-" + protocol, protocol, kills);
+                System.out.println("PASS " + name);
+            } catch (Throwable e) {
+                String text = String.valueOf(e).replaceAll("\\s+", " ");
+                System.out.println("FAIL " + name + " " + text.substring(0, Math.min(600, text.length())));
+            }
         }
         Runtime.getRuntime().halt(0);
     }
 
     /** The application: what is killed. */
-    static void application(String bootstrap, String prefix, String state) {
+    static void application(String bootstrap, String prefix, String protocol, String state) {
         Properties p = new Properties();
         p.put(StreamsConfig.APPLICATION_ID_CONFIG, prefix + "-count");
         p.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrap);
@@ -63,8 +66,12 @@ public class WordCount {
         p.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, -1);
         p.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.String().getClass());
         p.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.String().getClass());
-        p.put("session.timeout.ms", 6_000);
-        p.put("heartbeat.interval.ms", 500);
+        p.put(StreamsConfig.GROUP_PROTOCOL_CONFIG, protocol);
+        // In a streams group the broker says both.
+        if (protocol.equals("classic")) {
+            p.put("session.timeout.ms", 6_000);
+            p.put("heartbeat.interval.ms", 500);
+        }
         p.put("auto.offset.reset", "earliest");
         StreamsBuilder builder = new StreamsBuilder();
         builder.<String, String>stream(prefix + "-lines")
@@ -78,7 +85,7 @@ public class WordCount {
         streams.start();
     }
 
-    static void run(String bootstrap, String prefix, int kills) throws Exception {
+    static void run(String bootstrap, String prefix, String protocol, int kills) throws Exception {
         Path state = Files.createTempDirectory("word-count");
         String lines = prefix + "-lines";
         String counts = prefix + "-counts";
@@ -97,7 +104,7 @@ public class WordCount {
             Map<String, Long> seen = new HashMap<>();
             long before = 0;
             for (int round = 0; round <= kills; round++) {
-                application = start(bootstrap, prefix, state);
+                application = start(bootstrap, prefix, protocol, state);
                 for (int line = 0; line < LINES_A_ROUND; line++) {
                     StringBuilder text = new StringBuilder();
                     for (int word = 0; word < 5; word++) {
@@ -129,6 +136,14 @@ public class WordCount {
                 read(reader, seen);
                 return total(seen) >= total(expected);
             });
+            try (Admin admin = Admin.create(p)) {
+                var type = admin.listGroups().all().get().stream()
+                        .filter(group -> group.groupId().equals(prefix + "-count"))
+                        .findFirst().orElseThrow().type().orElseThrow().toString();
+                if (!type.equalsIgnoreCase(protocol)) {
+                    throw new AssertionError("the group is of type " + type + ", not " + protocol);
+                }
+            }
             // Nothing more may come.
             Thread.sleep(1_000);
             read(reader, seen);
@@ -143,14 +158,15 @@ public class WordCount {
         }
     }
 
-    static Process start(String bootstrap, String prefix, Path state) throws Exception {
+    static Process start(String bootstrap, String prefix, String protocol, Path state) throws Exception {
         List<String> command = new ArrayList<>(List.of(
                 "java", "-XX:TieredStopAtLevel=1", "-Xmx384m", "-cp", System.getProperty("java.class.path")));
         String logging = System.getProperty("log4j2.configurationFile");
         if (logging != null) {
             command.add("-Dlog4j2.configurationFile=" + logging);
         }
-        command.addAll(List.of(System.getProperty("program"), "application", bootstrap, prefix, state.toString()));
+        command.addAll(List.of(
+                System.getProperty("program"), "application", bootstrap, prefix, protocol, state.toString()));
         return new ProcessBuilder(command).inheritIO().start();
     }
 

@@ -175,6 +175,12 @@ impl Place {
         // Members hear of a rebalance with their next heartbeat; five seconds apart is too slow to watch.
         ("group.consumer.min.heartbeat.interval.ms", "500"),
         ("group.consumer.heartbeat.interval.ms", "500"),
+        ("group.streams.min.heartbeat.interval.ms", "500"),
+        ("group.streams.heartbeat.interval.ms", "500"),
+        // Applications are killed, and what they had must be free soon.
+        ("group.streams.min.session.timeout.ms", "6000"),
+        ("group.streams.session.timeout.ms", "6000"),
+        ("group.streams.initial.rebalance.delay.ms", "0"),
         ("log.cleaner.backoff.ms", "200"),
     ];
 

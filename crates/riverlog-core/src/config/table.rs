@@ -203,14 +203,14 @@ pub(super) const GROUP: &[Key] = keys! { Group:
         "The least time between two assignments of a streams group.";
     "streams.assignor.name", String, none, [], idle,
         "The task assignor of a streams group; unless set, the first of group.streams.assignors.";
-    "streams.heartbeat.interval.ms", Int(1, I), "5000", ["group.streams.heartbeat.interval.ms"], idle,
+    "streams.heartbeat.interval.ms", Int(1, I), "5000", ["group.streams.heartbeat.interval.ms"], used,
         "How often members of a streams group are told to send a heartbeat.";
-    "streams.initial.rebalance.delay.ms", Int(0, I), "3000", ["group.streams.initial.rebalance.delay.ms"], idle,
+    "streams.initial.rebalance.delay.ms", Int(0, I), "100" kafka "3000", ["group.streams.initial.rebalance.delay.ms"], used,
         "How long a new streams group waits for more members before it assigns.";
-    "streams.num.standby.replicas", Int(0, I), "0", ["group.streams.num.standby.replicas"], idle,
+    "streams.num.standby.replicas", Int(0, I), "0", ["group.streams.num.standby.replicas"], used,
         "Standby copies of each task of a streams group.";
-    "streams.rack.aware.assignment.tags", List(&[]), "", ["group.streams.rack.aware.assignment.tags"], idle,
+    "streams.rack.aware.assignment.tags", List(&[]), "", ["group.streams.rack.aware.assignment.tags"], used,
         "Client tags over which standby copies of a streams group are spread.";
-    "streams.session.timeout.ms", Int(1, I), "45000", ["group.streams.session.timeout.ms"], idle,
+    "streams.session.timeout.ms", Int(1, I), "45000", ["group.streams.session.timeout.ms"], used,
         "Silence after which a member of a streams group is taken out.";
 };

@@ -107,7 +107,7 @@ pub(super) const BROKER: &[Key] = keys! {
         "The smallest consumer.session.timeout.ms that a group may set.";
     "group.consumer.session.timeout.ms", Int(1, I), "45000", fixed, used,
         "Default of the group key consumer.session.timeout.ms.";
-    "group.coordinator.rebalance.protocols", List(&["classic", "consumer", "share", "streams"]), "classic,consumer" kafka "classic,consumer,streams", fixed, idle,
+    "group.coordinator.rebalance.protocols", List(&["classic", "consumer", "share", "streams"]), "classic,consumer,streams", fixed, idle,
         "The group protocols that are served.";
     "group.initial.rebalance.delay.ms", Int(0, I), "100" kafka "3000", fixed, used,
         "How long a new classic group waits for more members before it assigns.";
@@ -153,18 +153,34 @@ pub(super) const BROKER: &[Key] = keys! {
         "Default of the group key share.record.lock.duration.ms.";
     "group.share.session.timeout.ms", Int(1, I), "45000", fixed, used,
         "Default of the group key share.session.timeout.ms.";
+    "group.streams.acceptable.recovery.lag", Long(0, L), "10000", fixed, used,
+        "Offsets that the state of a task may be behind to count as caught up: what members of streams groups are told.";
     "group.streams.assignment.interval.ms", Int(0, I), "1000", live, idle,
         "Default of the group key streams.assignment.interval.ms.";
-    "group.streams.heartbeat.interval.ms", Int(1, I), "5000", fixed, idle,
+    "group.streams.heartbeat.interval.ms", Int(1, I), "5000", fixed, used,
         "Default of the group key streams.heartbeat.interval.ms.";
-    "group.streams.initial.rebalance.delay.ms", Int(0, I), "3000", fixed, idle,
+    "group.streams.initial.rebalance.delay.ms", Int(0, I), "100" kafka "3000", fixed, used,
         "Default of the group key streams.initial.rebalance.delay.ms.";
-    "group.streams.num.standby.replicas", Int(0, I), "0", fixed, idle,
+    "group.streams.max.heartbeat.interval.ms", Int(1, I), "15000", fixed, used,
+        "The largest streams.heartbeat.interval.ms that a group may have.";
+    "group.streams.max.session.timeout.ms", Int(1, I), "60000", fixed, used,
+        "The largest streams.session.timeout.ms that a group may have.";
+    "group.streams.max.size", Int(1, I), "2147483647", fixed, used,
+        "The most members of a streams group.";
+    "group.streams.max.standby.replicas", Int(0, I), "2", fixed, used,
+        "The largest streams.num.standby.replicas that a group may have.";
+    "group.streams.min.heartbeat.interval.ms", Int(1, I), "5000", fixed, used,
+        "The smallest streams.heartbeat.interval.ms that a group may have.";
+    "group.streams.min.session.timeout.ms", Int(1, I), "45000", fixed, used,
+        "The smallest streams.session.timeout.ms that a group may have.";
+    "group.streams.num.standby.replicas", Int(0, I), "0", fixed, used,
         "Default of the group key streams.num.standby.replicas.";
-    "group.streams.rack.aware.assignment.tags", List(&[]), "", fixed, idle,
+    "group.streams.rack.aware.assignment.tags", List(&[]), "", fixed, used,
         "Default of the group key streams.rack.aware.assignment.tags.";
-    "group.streams.session.timeout.ms", Int(1, I), "45000", fixed, idle,
+    "group.streams.session.timeout.ms", Int(1, I), "45000", fixed, used,
         "Default of the group key streams.session.timeout.ms.";
+    "group.streams.task.offset.interval.ms", Int(1, I), "60000", fixed, used,
+        "How often members of streams groups are told to say how far the state of their tasks is.";
     "inter.broker.listener.name", String, none, fixed, idle,
         "The listener that nodes use among each other.";
     "leader.replication.throttled.rate", Long(0, L), none, live, used,

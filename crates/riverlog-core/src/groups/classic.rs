@@ -414,6 +414,7 @@ impl Classic {
                     },
                     assigned: Vec::new(),
                     target: Vec::new(),
+                    reads: Vec::new(),
                 })
                 .collect(),
         }

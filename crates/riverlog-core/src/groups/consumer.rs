@@ -25,7 +25,7 @@ use super::records::{
     ConsumerGroupValue, ConsumerMemberValue, CurrentMemberValue, Record, TargetEpochValue,
     TargetMemberValue,
 };
-use super::{GroupDescription, GroupSettings, MemberDescription, Topics};
+use super::{GroupDescription, GroupSettings, MemberDescription, Topics, metadata_hash};
 use crate::Now;
 
 pub(super) use heartbeat::{Heartbeat, leave_by_name};
@@ -215,7 +215,10 @@ impl Consumer {
                 let current = value.as_ref().map(Current::from_value).unwrap_or_default();
                 self.set_current(member, current, at, now)
             }
-            Record::Offset { .. } | Record::Group { .. } | Record::Share { .. } => None,
+            Record::Offset { .. }
+            | Record::Group { .. }
+            | Record::Share { .. }
+            | Record::Streams { .. } => None,
         }
     }
 
@@ -407,23 +410,14 @@ impl Consumer {
         names
     }
 
-    /// Changes when a subscribed topic is made, deleted or grown (FNV-1a over name, id, partitions).
+    /// Changes when a subscribed topic is made, deleted or grown.
     fn metadata_hash(&self, topics: &dyn Topics) -> i64 {
-        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-        let mut eat = |bytes: &[u8]| {
-            for byte in bytes {
-                hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-            }
-        };
-        for name in self.subscribed(topics) {
-            if let Some((id, partitions)) = topics.by_name(&name) {
-                eat(name.as_bytes());
-                eat(&[0]);
-                eat(&id.0);
-                eat(&partitions.to_be_bytes());
-            }
-        }
-        hash.cast_signed()
+        let subscribed = self.subscribed(topics);
+        let exist = subscribed.iter().filter_map(|name| {
+            let (id, partitions) = topics.by_name(name)?;
+            Some((name.as_str(), id, partitions))
+        });
+        metadata_hash(exist)
     }
 
     /// What most members vote for; ties and no votes go to the default.
@@ -594,6 +588,7 @@ impl Consumer {
                     assignment: bytes::Bytes::new(),
                     assigned: by_topic(m.current.assigned.keys()),
                     target: by_topic(self.targets.get(id).into_iter().flat_map(|t| t.iter())),
+                    reads: Vec::new(),
                 })
                 .collect(),
         }

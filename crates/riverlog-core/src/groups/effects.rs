@@ -8,6 +8,7 @@ use riverlog_wire::{ErrorCode, Offset};
 
 use super::classic::Classic;
 use super::records::Record;
+use super::streams::StreamsSoft;
 use super::{Answer, Decision, GroupAnswer, Soft, StoredRecord, Token};
 
 /// A change that a fail-over may forget.
@@ -30,6 +31,13 @@ pub(super) enum SoftChange {
         until: Duration,
         /// Classic: it has its assignment.
         synced: bool,
+    },
+    /// A streams group.
+    Streams {
+        /// Group.
+        group: Arc<str>,
+        /// What changes.
+        change: StreamsSoft,
     },
     /// The group's alarm rang: find out when its next one is.
     Rearm(Arc<str>),
@@ -69,6 +77,16 @@ impl Out {
 
     pub(super) fn answer(&mut self, token: Token, after: Offset, body: GroupAnswer) {
         self.answers.push(Answer { token, body, after });
+    }
+
+    /// And all of another decision, behind it.
+    pub(super) fn append(&mut self, other: Out) {
+        self.records.extend(other.records);
+        self.soft.extend(other.soft);
+        self.answers.extend(other.answers);
+        if let Some(error) = other.failed {
+            self.failed.get_or_insert(error);
+        }
     }
 
     pub(super) fn records(&self) -> usize {

@@ -1,7 +1,8 @@
 //! Consumer groups and their offsets: one shard for each partition of `__consumer_offsets`.
 //!
 //! Classic groups (KIP-62, 345, 394, 429, 559, 800, 814) and the consumer protocol (KIP-848), which the embedded library
-//! uses too: the broker assigns, and only what must move moves. Records are Kafka's own, so that its tools read them.
+//! uses too: the broker assigns, and only what must move moves. Share groups (KIP-932) and streams groups (KIP-1071). Records are
+//! Kafka's own, so that its tools read them.
 
 mod assign;
 mod classic;
@@ -12,6 +13,7 @@ mod pattern;
 pub mod records;
 mod shard;
 mod share;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +27,8 @@ use riverlog_wire::{
 pub use crate::coordinator::{StoredRecord, Token};
 pub(crate) use pattern::Pattern;
 pub use shard::GroupShard;
+pub use streams::topology;
+pub use streams::{STREAMS_ASSIGNOR, StreamsDescription, StreamsMemberDescription, TaskOffsets};
 
 use crate::coordinator;
 
@@ -77,6 +81,22 @@ pub struct GroupSettings {
     pub share_heartbeat_interval: Duration,
     /// `group.share.max.size`, default 200.
     pub share_max_size: usize,
+    /// `group.streams.session.timeout.ms`, default 45 s.
+    pub streams_session_timeout: Duration,
+    /// `group.streams.heartbeat.interval.ms`, default 5 s.
+    pub streams_heartbeat_interval: Duration,
+    /// `group.streams.initial.rebalance.delay.ms`, default 100 ms.
+    pub streams_initial_rebalance_delay: Duration,
+    /// `group.streams.task.offset.interval.ms`, default 60 s.
+    pub streams_task_offset_interval: Duration,
+    /// `group.streams.acceptable.recovery.lag`, in offsets, default 10,000.
+    pub streams_acceptable_recovery_lag: i64,
+    /// `group.streams.num.standby.replicas`, default 0.
+    pub streams_standbys: usize,
+    /// `group.streams.rack.aware.assignment.tags`, with commas between.
+    pub streams_tags: String,
+    /// `group.streams.max.size`.
+    pub streams_max_size: usize,
 }
 
 impl Default for GroupSettings {
@@ -93,6 +113,14 @@ impl Default for GroupSettings {
             share_session_timeout: Duration::from_secs(45),
             share_heartbeat_interval: Duration::from_secs(5),
             share_max_size: 200,
+            streams_session_timeout: Duration::from_secs(45),
+            streams_heartbeat_interval: Duration::from_secs(5),
+            streams_initial_rebalance_delay: Duration::from_millis(100),
+            streams_task_offset_interval: Duration::from_secs(60),
+            streams_acceptable_recovery_lag: 10_000,
+            streams_standbys: 0,
+            streams_tags: String::new(),
+            streams_max_size: usize::MAX,
         }
     }
 }
@@ -161,6 +189,19 @@ pub enum GroupCommand {
     ConsumerHeartbeat(ConsumerHeartbeat),
     /// Share groups: ShareGroupHeartbeat.
     ShareHeartbeat(ShareHeartbeat),
+    /// Streams groups: StreamsGroupHeartbeat.
+    StreamsHeartbeat(Box<StreamsHeartbeat>),
+    /// Streams groups: StreamsGroupTopologyDescriptionUpdate (KIP-1331).
+    DescribeTopology {
+        /// Group.
+        group: String,
+        /// Who describes it.
+        member: String,
+        /// Epoch of the topology that is described.
+        epoch: i32,
+        /// As it is kept (see [`records::StreamsTopology`]); `None`: one that is too large.
+        description: Option<Bytes>,
+    },
     /// Share groups without members: partitions of which something is kept for the group.
     ShareTopics {
         /// Group.
@@ -328,6 +369,111 @@ pub struct ShareHeartbeat {
     pub client_host: String,
 }
 
+/// Streams groups (KIP-1071): StreamsGroupHeartbeat. `None` fields are unchanged since the last heartbeat.
+#[derive(Clone, Debug, Default)]
+pub struct StreamsHeartbeat {
+    /// Group.
+    pub group: String,
+    /// Made by the client.
+    pub member: String,
+    /// 0 joins, −1 leaves, −2 leaves for a while (static).
+    pub member_epoch: i32,
+    /// Of the last endpoint information that the member was told.
+    pub endpoint_epoch: i32,
+    /// Static member's own name.
+    pub instance: Option<String>,
+    /// Rack.
+    pub rack: Option<String>,
+    /// How long the member may take to give tasks back.
+    pub rebalance_timeout: Option<Duration>,
+    /// What the application is made of; only when joining.
+    pub topology: Option<records::StreamsTopology>,
+    /// What the member has.
+    pub owned: Option<OwnedTasks>,
+    /// Only some of the three kinds of tasks were given.
+    pub incomplete_tasks: bool,
+    /// The process that the member is a thread of.
+    pub process: Option<String>,
+    /// Host and port where the process answers interactive queries.
+    pub endpoint: Option<(String, u16)>,
+    /// Client tags.
+    pub tags: Option<Vec<(String, String)>>,
+    /// How far the state of tasks is: subtopology, partition, sum of offsets.
+    pub offsets: Option<Vec<(String, i32, i64)>>,
+    /// Where it ends.
+    pub end_offsets: Option<Vec<(String, i32, i64)>>,
+    /// The member asks that the whole application stops.
+    pub shutdown: bool,
+    /// From the request header.
+    pub client_id: String,
+    /// Address.
+    pub client_host: String,
+    /// Version of the request.
+    pub version: i16,
+}
+
+/// Tasks that a member says it has.
+#[derive(Clone, Debug, Default)]
+pub struct OwnedTasks {
+    /// Those that process records.
+    pub active: records::TaskList,
+    /// Standby tasks.
+    pub standby: records::TaskList,
+    /// Warm-up tasks.
+    pub warmup: records::TaskList,
+}
+
+/// The answer to a heartbeat of a streams group.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct StreamsHeartbeatAnswer {
+    /// Error.
+    pub error: ErrorCode,
+    /// Its words.
+    pub message: Option<String>,
+    /// This member's id.
+    pub member: String,
+    /// Its epoch from now on.
+    pub member_epoch: i32,
+    /// When to come again.
+    pub heartbeat_interval: Duration,
+    /// How often to say how far the state of tasks is.
+    pub task_offset_interval: Duration,
+    /// How many offsets behind a task counts as caught up.
+    pub acceptable_recovery_lag: i64,
+    /// What keeps the group from running, or its members should know.
+    pub status: Vec<StreamsStatus>,
+    /// Active, standby and warm-up tasks that it may have now; `None`: unchanged.
+    pub tasks: Option<[records::TaskList; 3]>,
+    /// It is to send a description of the topology.
+    pub describe: bool,
+    /// Of what is known of endpoints now.
+    pub endpoint_epoch: i32,
+    /// Which partitions each endpoint has; `None`: unchanged.
+    pub endpoints: Option<Vec<EndpointPartitions>>,
+    /// Internal topics that are to be made, with the partitions that they get.
+    pub missing_topics: Vec<records::TopicInfo>,
+}
+
+/// A code of KIP-1071 with its words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamsStatus {
+    /// Code.
+    pub code: i8,
+    /// Words.
+    pub detail: String,
+}
+
+/// What the processes behind an endpoint have; several members of a process have one entry each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointPartitions {
+    /// Host and port.
+    pub endpoint: (String, u16),
+    /// Source partitions of active tasks, by topic.
+    pub active: records::TaskList,
+    /// Of standby and warm-up tasks.
+    pub standby: records::TaskList,
+}
+
 /// The answer to a [`GroupCommand`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupAnswer {
@@ -344,12 +490,14 @@ pub enum GroupAnswer {
         /// The member's assignment.
         assignment: Bytes,
     },
-    /// Heartbeat, DeleteGroup, and the topics of a share group.
+    /// Heartbeat, DeleteGroup, the topics of a share group, the description of a topology.
     Error(ErrorCode),
     /// LeaveGroup: an error for each member asked, in order.
     Leave(ErrorCode, Vec<ErrorCode>),
     /// ConsumerGroupHeartbeat, ShareGroupHeartbeat.
     ConsumerHeartbeat(ConsumerHeartbeatAnswer),
+    /// StreamsGroupHeartbeat.
+    StreamsHeartbeat(Box<StreamsHeartbeatAnswer>),
     /// OffsetCommit, TxnOffsetCommit, OffsetDelete: an error for each partition asked, in order.
     Partitions(ErrorCode, Vec<ErrorCode>),
 }
@@ -397,9 +545,10 @@ pub struct ConsumerHeartbeatAnswer {
 pub struct GroupDescription {
     /// Name.
     pub group: String,
-    /// "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"; for the consumer protocol also "Assigning", "Reconciling".
+    /// "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"; for the consumer protocol also "Assigning", "Reconciling"; for streams
+    /// groups also "NotReady".
     pub state: &'static str,
-    /// "classic", "consumer" or "share".
+    /// "classic", "consumer", "share" or "streams".
     pub group_type: &'static str,
     /// "consumer", "connect", …; empty for offsets alone.
     pub protocol_type: String,
@@ -440,6 +589,31 @@ pub struct MemberDescription {
     pub assigned: Vec<(TopicId, Vec<i32>)>,
     /// Consumer protocol: what it shall hold.
     pub target: Vec<(TopicId, Vec<i32>)>,
+    /// Streams groups: the partitions that its active tasks read, by topic. A topic may have fewer.
+    pub reads: Vec<(String, Vec<i32>)>,
+}
+
+/// A config of a group in milliseconds, when it is set for the group itself.
+fn config_millis(group: &str, topics: &dyn Topics, key: &str) -> Option<Duration> {
+    let text = topics.group_config(group, key)?;
+    text.trim().parse().ok().map(Duration::from_millis)
+}
+
+/// Changes when one of the topics is made, deleted or grown (FNV-1a over name, id, partitions).
+fn metadata_hash<'a>(topics: impl Iterator<Item = (&'a str, TopicId, i32)>) -> i64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    let mut eat = |bytes: &[u8]| {
+        for byte in bytes {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    for (name, id, partitions) in topics {
+        eat(name.as_bytes());
+        eat(&[0]);
+        eat(&id.0);
+        eat(&partitions.to_be_bytes());
+    }
+    hash.cast_signed()
 }
 
 /// Which partition of `__consumer_offsets` (or of `__transaction_state`) keeps `name`: Java's string hash, made

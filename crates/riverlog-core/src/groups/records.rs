@@ -15,6 +15,7 @@
 //! | 7 | group, member | [`TargetMemberValue`] |
 //! | 8 | group, member | [`CurrentMemberValue`] |
 //! | 10–15 | of share groups | [`ShareRecord`] |
+//! | 17–23 | of streams groups | [`StreamsRecord`] |
 
 use bytes::Bytes;
 use riverlog_wire::primitives::{DecodeError, EncodeError, Reader, Writer};
@@ -23,11 +24,17 @@ use riverlog_wire::{LeaderEpoch, Offset, TopicId};
 use super::StoredRecord;
 
 mod share;
+mod streams;
 #[cfg(test)]
 pub(super) mod tests;
 
 pub use share::{
     ShareCurrentValue, ShareGroupValue, ShareMemberValue, ShareRecord, ShareTopic, ShareTopicsValue,
+};
+pub use streams::{
+    CopartitionGroup, EpochTaskList, NO_TOPOLOGY, StreamsCurrentValue, StreamsGroupValue,
+    StreamsMemberValue, StreamsRecord, StreamsTargetValue, StreamsTopology, Subtopology, TaskList,
+    TopicInfo,
 };
 
 /// One record, key and value. `value: None` is a tombstone.
@@ -98,6 +105,13 @@ pub enum Record {
         group: String,
         /// What it says.
         record: ShareRecord,
+    },
+    /// A record of a streams group.
+    Streams {
+        /// Group.
+        group: String,
+        /// What it says.
+        record: StreamsRecord,
     },
 }
 
@@ -301,6 +315,7 @@ impl Record {
                 encode(value, |value| value.encode(&mut v))
             }
             Record::Share { group, record } => record.encode(group, &mut w, &mut v),
+            Record::Streams { group, record } => record.encode(group, &mut w, &mut v),
         };
         w.finish()?;
         v.finish()?;
@@ -351,6 +366,10 @@ impl Record {
                 let (group, record) = ShareRecord::decode(kind, &mut k, value)?;
                 Record::Share { group, record }
             }
+            kind if StreamsRecord::has(kind) => {
+                let (group, record) = StreamsRecord::decode(kind, &mut k, value)?;
+                Record::Streams { group, record }
+            }
             _ => return Ok(None),
         };
         Ok(Some(record))
@@ -366,7 +385,8 @@ impl Record {
             | Record::TargetEpoch { group, .. }
             | Record::TargetMember { group, .. }
             | Record::CurrentMember { group, .. }
-            | Record::Share { group, .. } => group,
+            | Record::Share { group, .. }
+            | Record::Streams { group, .. } => group,
         }
     }
 }

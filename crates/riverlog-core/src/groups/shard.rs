@@ -14,8 +14,9 @@ use super::classic::Classic;
 use super::consumer::Consumer;
 use super::effects::{Out, SoftChange};
 use super::offsets::{Index, Offsets};
-use super::records::{OffsetValue, Record, ShareRecord};
+use super::records::{OffsetValue, Record, ShareRecord, StreamsRecord};
 use super::share::Share;
+use super::streams::{Streams, StreamsDescription};
 use super::{
     FetchedOffsets, GroupDescription, GroupSettings, ShareTopics, Soft, StableOffsets,
     TopicPartition,
@@ -62,6 +63,7 @@ enum Kind {
     Classic(Box<Classic>),
     Consumer(Box<Consumer>),
     Share(Box<Share>),
+    Streams(Box<Streams>),
 }
 
 impl Group {
@@ -78,7 +80,7 @@ impl Group {
     fn is_void(&self) -> bool {
         let no_members = match &self.kind {
             Kind::Classic(classic) => classic.is_void(),
-            Kind::Consumer(_) | Kind::Share(_) => false,
+            Kind::Consumer(_) | Kind::Share(_) | Kind::Streams(_) => false,
         };
         no_members && self.offsets.is_empty()
     }
@@ -88,6 +90,7 @@ impl Group {
             Kind::Classic(classic) => classic.is_empty(),
             Kind::Consumer(consumer) => consumer.is_empty(),
             Kind::Share(share) => share.is_empty(),
+            Kind::Streams(streams) => streams.is_empty(),
         }
     }
 
@@ -96,6 +99,7 @@ impl Group {
             Kind::Classic(classic) => classic.next_deadline(held_until),
             Kind::Consumer(consumer) => consumer.next_deadline(held_until),
             Kind::Share(share) => share.next_deadline(held_until),
+            Kind::Streams(streams) => streams.next_deadline(held_until),
         }
     }
 
@@ -104,6 +108,7 @@ impl Group {
             Kind::Classic(classic) => classic.describe(name),
             Kind::Consumer(consumer) => consumer.describe(name),
             Kind::Share(share) => share.describe(name),
+            Kind::Streams(streams) => streams.describe(name),
         }
     }
 
@@ -122,6 +127,7 @@ impl Group {
             }),
             Kind::Consumer(_) => Consumer::delete(name, out),
             Kind::Share(_) => Share::delete(name, out),
+            Kind::Streams(_) => Streams::delete(name, out),
         }
     }
 }
@@ -163,6 +169,7 @@ impl GroupShard {
                 Kind::Classic(classic) => classic.loaded(now),
                 Kind::Consumer(consumer) => consumer.loaded(now, &self.settings),
                 Kind::Share(share) => share.loaded(now, &self.settings),
+                Kind::Streams(streams) => streams.loaded(now, &self.settings),
             }
         }
         let names: Vec<Arc<str>> = self.groups.keys().cloned().collect();
@@ -261,6 +268,7 @@ impl GroupShard {
                         if !self.loading && c.generation() == v.generation => {}
                     (Kind::Consumer(c), Some(_)) if !c.is_empty() => {}
                     (Kind::Share(_), Some(_)) => {}
+                    (Kind::Streams(s), Some(_)) if !s.is_empty() => {}
                     (_, Some(value)) => {
                         let mut classic = Classic::from_value(value);
                         classic.loaded(now);
@@ -284,6 +292,21 @@ impl GroupShard {
                     group.changed_at = end;
                     deadline = share.apply(record, end, now, &self.settings);
                     if matches!(record, ShareRecord::Group(None)) {
+                        group.kind = Kind::Classic(Box::default());
+                    }
+                }
+            }
+            Record::Streams { record, .. } => {
+                if let Kind::Classic(classic) = &group.kind
+                    && !record.is_tombstone()
+                    && (classic.is_empty() || self.loading)
+                {
+                    group.kind = Kind::Streams(Box::default());
+                }
+                if let Kind::Streams(streams) = &mut group.kind {
+                    group.changed_at = end;
+                    deadline = streams.apply(record, end, now, &self.settings);
+                    if matches!(record, StreamsRecord::Group(None)) {
                         group.kind = Kind::Classic(Box::default());
                     }
                 }
@@ -348,8 +371,16 @@ impl GroupShard {
                         Kind::Classic(classic) => classic.renew(&member, until, synced),
                         Kind::Consumer(consumer) => consumer.renew(&member, until),
                         Kind::Share(share) => share.renew(&member, until),
+                        Kind::Streams(streams) => streams.renew(&member, until),
                     }
                     self.arm(&group, until);
+                }
+            }
+            SoftChange::Streams { group, change } => {
+                if let Some(found) = self.groups.get_mut(&group)
+                    && let Kind::Streams(streams) = &mut found.kind
+                {
+                    streams.soft(change);
                 }
             }
             SoftChange::Rearm(group) => self.rearm(&group),
@@ -409,7 +440,7 @@ impl GroupShard {
     ///
     /// - In the order asked; an offset that was never committed is `None`, and so is that of a deleted topic when the id of
     ///   the one asked for is given. With an id and an empty name, the id decides. For all, ids are those stored.
-    /// - `member`: id and member epoch of the one that asks, which a group of the consumer protocol checks:
+    /// - `member`: id and member epoch of the one that asks, which groups of the consumer protocol and streams groups check:
     ///   UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH.
     pub fn offsets(
         &self,
@@ -422,9 +453,12 @@ impl GroupShard {
             let nothing = nothing.iter().map(|p| (p.clone(), None)).collect();
             return (Ok(nothing), self.removed_at);
         };
-        if let (Kind::Consumer(consumer), Some((member, epoch))) = (&group.kind, member)
-            && let Err(error) = consumer.check_fetch(member, epoch)
-        {
+        let checked = match (&group.kind, member) {
+            (Kind::Consumer(c), Some((member, epoch))) => c.check_fetch(member, epoch),
+            (Kind::Streams(s), Some((member, epoch))) => s.check_fetch(member, epoch),
+            _ => Ok(()),
+        };
+        if let Err(error) = checked {
             return (Err(error), group.changed_at);
         }
         let (found, after) = group.offsets.fetch(partitions);
@@ -464,6 +498,19 @@ impl GroupShard {
                 changed_at,
                 ..
             }) => (Ok(share.kept_topics()), *changed_at),
+            Some(other) => (Err(ErrorCode::GROUP_ID_NOT_FOUND), other.changed_at),
+            None => (Err(ErrorCode::GROUP_ID_NOT_FOUND), self.removed_at),
+        }
+    }
+
+    /// A streams group, whole; GROUP_ID_NOT_FOUND. The second value is the position that must be durable before it is told.
+    pub fn describe_streams(&self, group: &str) -> (Result<StreamsDescription, ErrorCode>, Offset) {
+        match self.groups.get(group) {
+            Some(Group {
+                kind: Kind::Streams(streams),
+                changed_at,
+                ..
+            }) => (Ok(streams.describe_whole()), *changed_at),
             Some(other) => (Err(ErrorCode::GROUP_ID_NOT_FOUND), other.changed_at),
             None => (Err(ErrorCode::GROUP_ID_NOT_FOUND), self.removed_at),
         }

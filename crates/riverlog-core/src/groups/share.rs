@@ -18,7 +18,10 @@ use super::records::{
     Record, ShareCurrentValue, ShareGroupValue, ShareMemberValue, ShareRecord, ShareTopic,
     ShareTopicsValue, TargetEpochValue, TargetMemberValue,
 };
-use super::{GroupDescription, GroupSettings, MemberDescription, ShareTopics, Topics};
+use super::{
+    GroupDescription, GroupSettings, MemberDescription, ShareTopics, Topics, config_millis,
+    metadata_hash,
+};
 use crate::Now;
 
 pub(super) use heartbeat::Heartbeat;
@@ -50,18 +53,14 @@ struct Member {
 
 /// `share.session.timeout.ms` of a group.
 fn session_timeout(group: &str, topics: &dyn Topics, settings: &GroupSettings) -> Duration {
-    millis(topics.group_config(group, "share.session.timeout.ms"))
+    config_millis(group, topics, "share.session.timeout.ms")
         .unwrap_or(settings.share_session_timeout)
 }
 
 /// `share.heartbeat.interval.ms` of a group.
 fn heartbeat_interval(group: &str, topics: &dyn Topics, settings: &GroupSettings) -> Duration {
-    millis(topics.group_config(group, "share.heartbeat.interval.ms"))
+    config_millis(group, topics, "share.heartbeat.interval.ms")
         .unwrap_or(settings.share_heartbeat_interval)
-}
-
-fn millis(text: Option<&str>) -> Option<Duration> {
-    text?.trim().parse().ok().map(Duration::from_millis)
 }
 
 impl Share {
@@ -162,21 +161,13 @@ impl Share {
         exist.collect()
     }
 
-    /// Changes when a subscribed topic is made, deleted or grown (FNV-1a over name, id, partitions).
+    /// Changes when a subscribed topic is made, deleted or grown.
     fn metadata_hash(&self, topics: &dyn Topics) -> i64 {
-        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-        let mut eat = |bytes: &[u8]| {
-            for byte in bytes {
-                hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-            }
-        };
-        for (name, id, partitions) in self.subscribed(topics) {
-            eat(name.as_bytes());
-            eat(&[0]);
-            eat(&id.0);
-            eat(&partitions.to_be_bytes());
-        }
-        hash.cast_signed()
+        let subscribed = self.subscribed(topics);
+        let each = subscribed
+            .iter()
+            .map(|(name, id, partitions)| (name.as_str(), *id, *partitions));
+        metadata_hash(each)
     }
 
     /// What each member shall read: each partition has a reader, each subscriber of a topic a partition of it, and loads are
@@ -343,6 +334,7 @@ impl Share {
                     assignment: bytes::Bytes::new(),
                     assigned: m.current.assigned.clone(),
                     target: by_topic(self.targets.get(id).into_iter().flat_map(|t| t.iter())),
+                    reads: Vec::new(),
                 })
                 .collect(),
         }

@@ -327,6 +327,7 @@ impl Story {
             }
             Record::CurrentMember { group, member, .. } => format!("- {group} {member} has"),
             Record::Share { group, record } => format!("  {group} {record:?}"),
+            Record::Streams { group, record } => format!("  {group} {record:?}"),
         };
         self.say(&format!("  {line}"));
     }
@@ -387,6 +388,7 @@ impl Story {
                 )
             }
             GroupAnswer::ConsumerHeartbeat(h) => h.error.name().to_owned(),
+            GroupAnswer::StreamsHeartbeat(h) => format!("{h:?}"),
         };
         self.say(&format!("  {who}: {line}"));
     }

@@ -11,8 +11,7 @@ pub struct Feature {
     pub max: i16,
 }
 
-/// All that this release supports, in order of name; other features are refused. A coordinator that isn't here yet (streams)
-/// has no level, so that no client is told to use it.
+/// All that this release supports, in order of name; other features are refused.
 pub const SUPPORTED: &[Feature] = &[
     Feature {
         name: "group.version",
@@ -27,6 +26,11 @@ pub const SUPPORTED: &[Feature] = &[
     },
     Feature {
         name: "share.version",
+        min: 0,
+        max: 1,
+    },
+    Feature {
+        name: "streams.version",
         min: 0,
         max: 1,
     },

@@ -50,6 +50,7 @@ fn error_of(answer: &GroupAnswer) -> ErrorCode {
         | GroupAnswer::Leave(error, _)
         | GroupAnswer::Partitions(error, _) => *error,
         GroupAnswer::ConsumerHeartbeat(answer) => answer.error,
+        GroupAnswer::StreamsHeartbeat(answer) => answer.error,
     }
 }
 

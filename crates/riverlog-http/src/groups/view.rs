@@ -32,7 +32,7 @@ struct Groups {
 pub(crate) struct GroupView {
     group: String,
     state: Cow<'static, str>,
-    /// `classic` or `consumer`.
+    /// `classic`, `consumer`, `share` or `streams`.
     kind: Cow<'static, str>,
     protocol: String,
     generation: i32,
@@ -77,6 +77,15 @@ pub(super) fn assignments(
 ) -> Vec<Place> {
     if group.group_type == "consumer" {
         return super::named(door, &member.assigned);
+    }
+    if group.group_type == "streams" {
+        let reads = member.reads.iter().filter_map(|(topic, partitions)| {
+            let count = door.topic(topic).ok()?.partitions.len();
+            let there = |p: &i32| usize::try_from(*p).is_ok_and(|p| p < count);
+            let places = partitions.iter().copied().filter(there);
+            Some(places.map(|p| (topic.clone(), p)).collect::<Vec<_>>())
+        });
+        return reads.flatten().collect();
     }
     // Groups of Connect and the like have assignments of their own.
     if group.protocol_type != "consumer" {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use riverlog_core::Now;
-use riverlog_core::groups::{GroupDescription, GroupShard, TopicPartition};
+use riverlog_core::groups::{GroupDescription, GroupShard, StreamsDescription, TopicPartition};
 use riverlog_wire::ErrorCode;
 
 use crate::command::{CommittedAnswer, Reply, StableAnswer};
@@ -69,6 +69,29 @@ impl Node {
             let member = member.as_ref().map(|(id, epoch)| (id.as_str(), *epoch));
             groups.stable_offsets(group, partitions.as_deref(), member)
         });
+    }
+
+    /// A streams group, whole; GROUP_ID_NOT_FOUND.
+    pub fn streams_group(
+        &self,
+        group: &str,
+        now: Now,
+        reply: Reply<Result<StreamsDescription, ErrorCode>>,
+    ) {
+        self.saw(now);
+        let Some(shards) = self.shards.load_full() else {
+            let error = match self.settings.quorum {
+                Quorum::Shared => ErrorCode::NOT_COORDINATOR,
+                Quorum::Own => ErrorCode::GROUP_ID_NOT_FOUND,
+            };
+            return reply.send(Err(error));
+        };
+        match shards.of(group) {
+            Some(shard) => self.shard_question(shard, now, reply, |groups: &GroupShard| {
+                groups.describe_streams(group)
+            }),
+            None => reply.send(Err(self.coordinates_not())),
+        }
     }
 
     /// All groups in order of name.

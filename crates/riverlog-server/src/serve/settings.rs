@@ -71,6 +71,17 @@ pub(crate) fn node_settings(config: &Config) -> NodeSettings {
             share_session_timeout: millis("group.share.session.timeout.ms"),
             share_heartbeat_interval: millis("group.share.heartbeat.interval.ms"),
             share_max_size: size("group.share.max.size"),
+            streams_session_timeout: millis("group.streams.session.timeout.ms"),
+            streams_heartbeat_interval: millis("group.streams.heartbeat.interval.ms"),
+            streams_initial_rebalance_delay: millis("group.streams.initial.rebalance.delay.ms"),
+            streams_task_offset_interval: millis("group.streams.task.offset.interval.ms"),
+            streams_acceptable_recovery_lag: number("group.streams.acceptable.recovery.lag"),
+            streams_standbys: size("group.streams.num.standby.replicas"),
+            streams_tags: values
+                .text("group.streams.rack.aware.assignment.tags")
+                .unwrap_or_default()
+                .to_owned(),
+            streams_max_size: size("group.streams.max.size"),
         },
         transactions: TransactionSettings {
             max_timeout: millis("transaction.max.timeout.ms"),

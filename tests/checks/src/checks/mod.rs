@@ -13,6 +13,7 @@ mod produce;
 mod producers;
 mod sessions;
 mod share_groups;
+mod streams_groups;
 mod tools;
 mod transactional_offsets;
 mod transactions;
@@ -48,7 +49,7 @@ impl std::fmt::Debug for Check {
 
 /// All checks, in the order in which they are best run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let tables: [&'static [Check]; 16] = [
+    let tables: [&'static [Check]; 17] = [
         wire::CHECKS,
         metadata::CHECKS,
         admin::CHECKS,
@@ -63,6 +64,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         groups::CHECKS,
         consumer_groups::CHECKS,
         share_groups::CHECKS,
+        streams_groups::CHECKS,
         commits::CHECKS,
         tools::CHECKS,
     ];

@@ -50,6 +50,7 @@ fn is_there(feature: &str) -> bool {
     match feature {
         "group.version" => is_served(ApiKey::ConsumerGroupHeartbeat),
         "share.version" => is_served(ApiKey::ShareFetch),
+        "streams.version" => is_served(ApiKey::StreamsGroupHeartbeat),
         _ => true,
     }
 }

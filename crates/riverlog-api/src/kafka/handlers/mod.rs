@@ -59,6 +59,9 @@ mod share_acknowledge;
 mod share_fetch;
 mod share_group_describe;
 mod share_group_heartbeat;
+mod streams_group_describe;
+mod streams_group_heartbeat;
+mod streams_group_topology_description_update;
 mod sync_group;
 mod transactions;
 mod txn_offset_commit;
@@ -178,6 +181,9 @@ served! {
         DescribeShareGroupOffsets => describe_share_group_offsets,
         AlterShareGroupOffsets => alter_share_group_offsets,
         DeleteShareGroupOffsets => delete_share_group_offsets,
+        StreamsGroupHeartbeat => streams_group_heartbeat,
+        StreamsGroupDescribe => streams_group_describe,
+        StreamsGroupTopologyDescriptionUpdate => streams_group_topology_description_update,
     }
     raw {
         Produce => produce,

@@ -14,9 +14,11 @@ use crate::groups::consumer::{Consumer, Heartbeat, leave_by_name};
 use crate::groups::effects::{Out, SoftChange};
 use crate::groups::offsets;
 use crate::groups::share::{self, Share};
+use crate::groups::streams::{self, Streams};
 use crate::groups::{
     Answer, CommittedOffset, ConsumerHeartbeat, ConsumerHeartbeatAnswer, Decision, GroupAnswer,
-    GroupCommand, Join, ShareHeartbeat, Sync, Token, TopicPartition, Topics,
+    GroupCommand, Join, ShareHeartbeat, StreamsHeartbeat, StreamsHeartbeatAnswer, Sync, Token,
+    TopicPartition, Topics,
 };
 
 impl GroupShard {
@@ -65,6 +67,44 @@ impl GroupShard {
             }
             GroupCommand::ShareHeartbeat(request) => {
                 self.share_heartbeat(request, token, topics, now, &mut out);
+            }
+            GroupCommand::StreamsHeartbeat(request) => {
+                self.streams_heartbeat(*request, token, topics, now, &mut out);
+            }
+            GroupCommand::DescribeTopology {
+                group,
+                member,
+                epoch,
+                description,
+            } => {
+                let error = match self.groups.get(group.as_str()).map(|g| &g.kind) {
+                    Some(Kind::Streams(found)) => match found.runs(&member) {
+                        None => ErrorCode::UNKNOWN_MEMBER_ID,
+                        Some(runs) if runs != epoch || !found.has_topology(epoch) => {
+                            ErrorCode::INVALID_REQUEST
+                        }
+                        Some(_) => {
+                            let kept = description.is_some();
+                            let settings = &self.settings;
+                            found.set_description(
+                                &group,
+                                epoch,
+                                description,
+                                now,
+                                settings,
+                                &mut out,
+                            );
+                            match kept {
+                                true => ErrorCode::NONE,
+                                false => ErrorCode::STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED,
+                            }
+                        }
+                    },
+                    // Its member is as good as fenced, and joins anew.
+                    None => ErrorCode::UNKNOWN_MEMBER_ID,
+                    Some(_) => ErrorCode::GROUP_ID_NOT_FOUND,
+                };
+                out.answer(token, self.read_at(&group), GroupAnswer::Error(error));
             }
             GroupCommand::ShareTopics { group, add, remove } => {
                 let error = match self.groups.get(group.as_str()).map(|g| &g.kind) {
@@ -162,9 +202,9 @@ impl GroupShard {
                 return out.answer(token, after, GroupAnswer::ConsumerHeartbeat(answer));
             }
             Some(Kind::Classic(classic)) => (None, classic.is_managed()),
-            Some(Kind::Share(_)) => {
+            Some(Kind::Share(_) | Kind::Streams(_)) => {
                 let answer = ConsumerHeartbeatAnswer {
-                    message: Some("the group is a share group; choose another name".to_owned()),
+                    message: Some(OTHER_KIND.to_owned()),
                     ..refused_heartbeat(ErrorCode::GROUP_ID_NOT_FOUND, request.member)
                 };
                 return out.answer(token, after, GroupAnswer::ConsumerHeartbeat(answer));
@@ -195,9 +235,9 @@ impl GroupShard {
         let nobody = Share::default();
         let group = match self.groups.get(request.group.as_str()).map(|g| &g.kind) {
             Some(Kind::Share(share)) => Some(share.as_ref()),
-            Some(Kind::Classic(_) | Kind::Consumer(_)) => {
+            Some(Kind::Classic(_) | Kind::Consumer(_) | Kind::Streams(_)) => {
                 let answer = ConsumerHeartbeatAnswer {
-                    message: Some("the group is no share group; choose another name".to_owned()),
+                    message: Some(OTHER_KIND.to_owned()),
                     ..refused_heartbeat(ErrorCode::GROUP_ID_NOT_FOUND, request.member)
                 };
                 return out.answer(token, after, GroupAnswer::ConsumerHeartbeat(answer));
@@ -207,6 +247,44 @@ impl GroupShard {
         let heartbeat = share::Heartbeat {
             group: group.unwrap_or(&nobody),
             exists: group.is_some(),
+            changed_at: after,
+            topics,
+            settings: &self.settings,
+            now,
+        };
+        heartbeat.decide(request, token, out);
+    }
+
+    fn streams_heartbeat(
+        &self,
+        request: StreamsHeartbeat,
+        token: Token,
+        topics: &dyn Topics,
+        now: Now,
+        out: &mut Out,
+    ) {
+        let after = self.read_at(&request.group);
+        let nobody = Streams::default();
+        let (group, replaces_classic) =
+            match self.groups.get(request.group.as_str()).map(|g| &g.kind) {
+                Some(Kind::Streams(streams)) => (Some(streams.as_ref()), false),
+                // The application has stopped, and starts again with the other protocol: its offsets stay.
+                Some(Kind::Classic(classic)) if classic.is_empty() => (None, classic.is_managed()),
+                Some(Kind::Classic(_) | Kind::Consumer(_) | Kind::Share(_)) => {
+                    let answer = StreamsHeartbeatAnswer::refused(
+                        ErrorCode::GROUP_ID_NOT_FOUND,
+                        Some(OTHER_KIND.to_owned()),
+                        request.member,
+                    );
+                    let answer = GroupAnswer::StreamsHeartbeat(Box::new(answer));
+                    return out.answer(token, after, answer);
+                }
+                None => (None, false),
+            };
+        let heartbeat = streams::Heartbeat {
+            group: group.unwrap_or(&nobody),
+            exists: group.is_some(),
+            replaces_classic,
             changed_at: after,
             topics,
             settings: &self.settings,
@@ -234,6 +312,7 @@ impl GroupShard {
             transactional,
         } = *who;
         let parts = offsets.iter().filter_map(|(p, _)| part(p, topics));
+        let places = offsets.iter().filter_map(|(p, _)| place(p, topics));
         // A producer need not say for whom it commits; then nobody is asked.
         let anyone = transactional && generation < 0 && member.is_empty() && instance.is_none();
         let unknown_since = if transactional { 6 } else { 9 };
@@ -244,16 +323,18 @@ impl GroupShard {
             Some(Kind::Classic(c)) if transactional => c
                 .check_txn_commit(member, instance, generation)
                 .map(|()| None),
-            Some(Kind::Consumer(c)) if transactional => c
-                .check_commit(member, generation, i16::MAX, parts)
-                .map(|()| None)
-                .map_err(|error| match error {
-                    ErrorCode::STALE_MEMBER_EPOCH => ErrorCode::ILLEGAL_GENERATION,
-                    other => other,
-                }),
+            Some(Kind::Consumer(c)) if transactional => {
+                in_transaction(c.check_commit(member, generation, i16::MAX, parts))
+            }
+            Some(Kind::Streams(s)) if transactional => {
+                in_transaction(s.check_commit(member, generation, i16::MAX, places))
+            }
             Some(Kind::Classic(c)) => c.check_commit(member, instance, generation, now),
             Some(Kind::Consumer(c)) => c
                 .check_commit(member, generation, version, parts)
+                .map(|()| None),
+            Some(Kind::Streams(s)) => s
+                .check_commit(member, generation, version, places)
                 .map(|()| None),
             None if generation < 0 => Ok(None),
             None if version >= unknown_since => Err(ErrorCode::GROUP_ID_NOT_FOUND),
@@ -281,7 +362,7 @@ impl GroupShard {
         let group = self.groups.get(group)?;
         match &group.kind {
             Kind::Classic(classic) => Some((classic, group.changed_at)),
-            Kind::Consumer(_) | Kind::Share(_) => None,
+            Kind::Consumer(_) | Kind::Share(_) | Kind::Streams(_) => None,
         }
     }
 
@@ -323,6 +404,9 @@ impl GroupShard {
                 Some(Kind::Consumer(consumer)) if !consumer.is_empty() => {
                     Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
                 }
+                Some(Kind::Streams(streams)) if !streams.is_empty() => {
+                    Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
+                }
                 Some(Kind::Share(_)) => Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL),
                 Some(Kind::Classic(_)) => Ok(()),
                 _ if !join.member.is_empty() => Err(ErrorCode::UNKNOWN_MEMBER_ID),
@@ -334,8 +418,10 @@ impl GroupShard {
             let answer = GroupAnswer::Join(classic::refused_join(&join, error));
             return out.answer(token, after, answer);
         }
-        if let Some(Kind::Consumer(_)) = found.map(|g| &g.kind) {
-            Consumer::delete(&join.group, out);
+        match found.map(|g| &g.kind) {
+            Some(Kind::Consumer(_)) => Consumer::delete(&join.group, out),
+            Some(Kind::Streams(_)) => Streams::delete(&join.group, out),
+            _ => {}
         }
         let group = join.group.clone();
         self.change(&group, now, out, |classic, cx| {
@@ -390,7 +476,7 @@ impl GroupShard {
         }
         let mut errors = vec![ErrorCode::UNKNOWN_MEMBER_ID; members.len()];
         match self.groups.get(group).map(|g| &g.kind) {
-            None | Some(Kind::Share(_)) => {}
+            None | Some(Kind::Share(_) | Kind::Streams(_)) => {}
             Some(Kind::Classic(_)) => {
                 self.change(group, now, out, |classic, cx| {
                     errors = classic.leave(members, cx);
@@ -422,6 +508,7 @@ impl GroupShard {
             }
             Kind::Classic(classic) => classic.read_topics(),
             Kind::Consumer(consumer) => Some(consumer.subscribed(topics)),
+            Kind::Streams(streams) => Some(streams.read_topics()),
             Kind::Share(_) => {
                 let error = ErrorCode::GROUP_ID_NOT_FOUND;
                 return out.answer(token, group.changed_at, whole(error));
@@ -473,6 +560,21 @@ fn part(partition: &TopicPartition, topics: &dyn Topics) -> Option<Part> {
     Some((id, partition.partition))
 }
 
+/// Likewise, by name.
+fn place(partition: &TopicPartition, topics: &dyn Topics) -> Option<(String, i32)> {
+    let name = offsets::find(partition, topics).ok()?.0;
+    Some((name, partition.partition))
+}
+
+/// TxnOffsetCommit knows no STALE_MEMBER_EPOCH.
+fn in_transaction(checked: Result<(), ErrorCode>) -> Result<Option<Duration>, ErrorCode> {
+    match checked {
+        Ok(()) => Ok(None),
+        Err(ErrorCode::STALE_MEMBER_EPOCH) => Err(ErrorCode::ILLEGAL_GENERATION),
+        Err(other) => Err(other),
+    }
+}
+
 fn answer_alone(token: Token, after: Offset, body: GroupAnswer) -> Decision {
     Decision {
         answers: vec![Answer { token, body, after }],
@@ -489,6 +591,10 @@ struct Committer<'a> {
     version: i16,
     transactional: bool,
 }
+
+/// Why a heartbeat of one kind is refused by a group of another.
+const OTHER_KIND: &str =
+    "a group of that name and of another kind is there; choose another name, or delete it first";
 
 fn refused_heartbeat(error: ErrorCode, member: String) -> ConsumerHeartbeatAnswer {
     ConsumerHeartbeatAnswer {
@@ -508,6 +614,7 @@ enum Shape {
     Error,
     Leave(usize),
     ConsumerHeartbeat(String),
+    StreamsHeartbeat(String),
     Partitions(usize),
 }
 
@@ -518,10 +625,12 @@ impl Shape {
             GroupCommand::Sync(_) => Shape::Sync,
             GroupCommand::Heartbeat { .. }
             | GroupCommand::DeleteGroup { .. }
+            | GroupCommand::DescribeTopology { .. }
             | GroupCommand::ShareTopics { .. } => Shape::Error,
             GroupCommand::Leave { members, .. } => Shape::Leave(members.len()),
             GroupCommand::ConsumerHeartbeat(h) => Shape::ConsumerHeartbeat(h.member.clone()),
             GroupCommand::ShareHeartbeat(h) => Shape::ConsumerHeartbeat(h.member.clone()),
+            GroupCommand::StreamsHeartbeat(h) => Shape::StreamsHeartbeat(h.member.clone()),
             GroupCommand::Commit { offsets, .. } | GroupCommand::TxnCommit { offsets, .. } => {
                 Shape::Partitions(offsets.len())
             }
@@ -544,6 +653,11 @@ impl Shape {
             Shape::ConsumerHeartbeat(member) => {
                 GroupAnswer::ConsumerHeartbeat(refused_heartbeat(error, member))
             }
+            Shape::StreamsHeartbeat(member) => {
+                let words = Some(error.message().to_owned());
+                let answer = StreamsHeartbeatAnswer::refused(error, words, member);
+                GroupAnswer::StreamsHeartbeat(Box::new(answer))
+            }
             Shape::Partitions(count) => GroupAnswer::Partitions(error, vec![error; count]),
         }
     }
@@ -557,11 +671,13 @@ impl GroupCommand {
             GroupCommand::Sync(sync) => &sync.group,
             GroupCommand::ConsumerHeartbeat(heartbeat) => &heartbeat.group,
             GroupCommand::ShareHeartbeat(heartbeat) => &heartbeat.group,
+            GroupCommand::StreamsHeartbeat(heartbeat) => &heartbeat.group,
             GroupCommand::Heartbeat { group, .. }
             | GroupCommand::Leave { group, .. }
             | GroupCommand::Commit { group, .. }
             | GroupCommand::TxnCommit { group, .. }
             | GroupCommand::DeleteOffsets { group, .. }
+            | GroupCommand::DescribeTopology { group, .. }
             | GroupCommand::ShareTopics { group, .. }
             | GroupCommand::DeleteGroup { group } => group,
         }

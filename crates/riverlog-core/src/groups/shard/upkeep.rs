@@ -51,6 +51,10 @@ impl GroupShard {
                         let held = self.held_until;
                         share.timers(name, topics, now, &self.settings, held, &mut out);
                     }
+                    Kind::Streams(streams) => {
+                        let held = self.held_until;
+                        streams.timers(name, topics, now, &self.settings, held, &mut out);
+                    }
                 }
             }
             out.soft(SoftChange::Rearm(name.clone()));
@@ -121,6 +125,9 @@ impl GroupShard {
                     consumer.topics_changed(name, topics, now, &self.settings, out);
                 }
                 Kind::Share(share) => share.topics_changed(name, topics, now, &self.settings, out),
+                Kind::Streams(streams) => {
+                    streams.topics_changed(name, topics, now, &self.settings, out);
+                }
             }
         });
         if next.is_some() || self.topics_walk.is_some() {
@@ -150,6 +157,11 @@ impl GroupShard {
                 Some(c.subscribed(topics)),
                 c.empty_since().unwrap_or(-1),
                 c.is_empty(),
+            ),
+            Kind::Streams(s) => (
+                Some(s.read_topics()),
+                s.empty_since().unwrap_or(-1),
+                s.is_empty(),
             ),
             // It has no offsets of this kind, and what it has doesn't grow old.
             Kind::Share(_) => return,

@@ -704,7 +704,7 @@ fn renamed(mut record: records::Record, to: &str, who: &str) -> records::Record 
             to.clone_into(group);
             who.clone_into(member);
         }
-        R::Share { group, .. } => to.clone_into(group),
+        R::Share { group, .. } | R::Streams { group, .. } => to.clone_into(group),
     }
     record
 }

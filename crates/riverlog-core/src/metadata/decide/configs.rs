@@ -360,6 +360,8 @@ fn check_group_bounds(configs: &Configs, settings: &ControllerSettings) -> Resul
         ("share", "delivery.count.limit"),
         ("share", "partition.max.record.locks"),
         ("share", "record.lock.duration.ms"),
+        ("streams", "session.timeout.ms"),
+        ("streams", "heartbeat.interval.ms"),
     ] {
         let name = format!("{kind}.{what}");
         let Some(value) = configs.get(&name).and_then(|v| v.parse::<i64>().ok()) else {
@@ -377,5 +379,15 @@ fn check_group_bounds(configs: &Configs, settings: &ControllerSettings) -> Resul
             );
         }
     }
-    Ok(())
+    let standbys = configs.get("streams.num.standby.replicas");
+    let standbys = standbys.and_then(|v| v.parse::<i64>().ok());
+    match (standbys, node.number("group.streams.max.standby.replicas")) {
+        (Some(asked), Some(most)) if asked > most => refuse(
+            ErrorCode::INVALID_CONFIG,
+            format!(
+                "streams.num.standby.replicas = {asked}: the brokers allow {most} (group.streams.max.standby.replicas)"
+            ),
+        ),
+        _ => Ok(()),
+    }
 }

@@ -7,7 +7,8 @@ use riverlog_wire::consumer_protocol::decode_assignment;
 use riverlog_wire::messages::describe_share_group_offsets_request::DescribeShareGroupOffsetsRequestGroup;
 use riverlog_wire::messages::{
     ApiKey, ConsumerGroupDescribeRequest, DescribeGroupsRequest, DescribeShareGroupOffsetsRequest,
-    ShareGroupDescribeRequest, consumer_group_describe_response, share_group_describe_response,
+    ShareGroupDescribeRequest, StreamsGroupDescribeRequest, consumer_group_describe_response,
+    share_group_describe_response, streams_group_describe_response,
 };
 
 use super::all;
@@ -77,13 +78,11 @@ pub(super) fn described(client: &mut Client, group: &str) -> Result<Described, F
     if missing {
         return other_kind(client, group);
     }
-    if described.error_code != ErrorCode::NONE {
-        return Err(Failure::kafka(
-            format!("group {group:?} can't be described"),
-            described.error_code,
-            described.error_message.as_deref(),
-        ));
-    }
+    check(
+        group,
+        described.error_code,
+        described.error_message.as_deref(),
+    )?;
     let members = described.members.into_iter().map(|member| Member {
         id: member.member_id,
         instance: member.group_instance_id,
@@ -125,7 +124,7 @@ pub(super) fn shared(client: &mut Client, group: &str) -> Result<Begun, Failure>
     Ok(begun)
 }
 
-/// A group that the classic request doesn't know: one of the consumer protocol, a share group, or none at all.
+/// A group that the classic request doesn't know: one of the consumer protocol, a share group, a streams group, or none at all.
 fn other_kind(client: &mut Client, group: &str) -> Result<Described, Failure> {
     let groups = all(client)?;
     let Some((_, state, kind, protocol_type)) = groups.iter().find(|g| g.0 == group) else {
@@ -149,6 +148,9 @@ fn other_kind(client: &mut Client, group: &str) -> Result<Described, Failure> {
     if kind.eq_ignore_ascii_case("share") {
         return share_group(client, group, plain);
     }
+    if kind.eq_ignore_ascii_case("streams") {
+        return streams_group(client, group, plain);
+    }
     let asks = client
         .node(coordinator)?
         .version(ApiKey::ConsumerGroupDescribe)
@@ -166,19 +168,89 @@ fn other_kind(client: &mut Client, group: &str) -> Result<Described, Failure> {
     let Some(found) = response.groups.into_iter().next() else {
         return Ok(plain);
     };
-    if found.error_code != ErrorCode::NONE {
-        return Err(Failure::kafka(
-            format!("group {group:?} can't be described"),
-            found.error_code,
-            found.error_message.as_deref(),
-        ));
-    }
+    check(group, found.error_code, found.error_message.as_deref())?;
     Ok(Described {
         state: found.group_state,
         protocol: found.assignor_name,
         members: found.members.into_iter().map(member).collect(),
         ..plain
     })
+}
+
+fn check(group: &str, error: ErrorCode, words: Option<&str>) -> Result<(), Failure> {
+    match error {
+        ErrorCode::NONE => Ok(()),
+        error => Err(Failure::kafka(
+            format!("group {group:?} can't be described"),
+            error,
+            words,
+        )),
+    }
+}
+
+fn streams_group(client: &mut Client, group: &str, plain: Described) -> Result<Described, Failure> {
+    let request = StreamsGroupDescribeRequest {
+        group_ids: vec![group.to_owned()],
+        ..StreamsGroupDescribeRequest::default()
+    };
+    let response = client.ask_coordinator(group, &request, |r| {
+        r.groups.first().map_or(ErrorCode::NONE, |g| g.error_code)
+    })?;
+    let Some(found) = response.groups.into_iter().next() else {
+        return Ok(plain);
+    };
+    check(group, found.error_code, found.error_message.as_deref())?;
+    // A task reads the partition of its number of each source that has as many.
+    let subtopologies = found.topology.and_then(|t| t.subtopologies);
+    let sources: BTreeMap<String, Vec<String>> = subtopologies
+        .into_iter()
+        .flatten()
+        .map(|s| {
+            let repartition = s.repartition_source_topics.into_iter().map(|t| t.name);
+            let all = s.source_topics.into_iter().chain(repartition);
+            (s.subtopology_id, all.collect())
+        })
+        .collect();
+    let names: Vec<String> = sources.values().flatten().cloned().collect();
+    let topics = client.metadata(Some(&names), false)?.topics;
+    let counts: BTreeMap<String, usize> = topics
+        .into_iter()
+        .filter_map(|t| Some((t.name?, t.partitions.len())))
+        .collect();
+    let members = found.members.into_iter().map(|member| {
+        let mut assignment: BTreeMap<String, Vec<i32>> = BTreeMap::new();
+        for tasks in &member.assignment.active_tasks {
+            for topic in sources.get(&tasks.subtopology_id).into_iter().flatten() {
+                let count = counts.get(topic).copied().unwrap_or(0);
+                let there = |p: &&i32| usize::try_from(**p).is_ok_and(|p| p < count);
+                let partitions = tasks.partitions.iter().filter(there);
+                assignment
+                    .entry(topic.clone())
+                    .or_default()
+                    .extend(partitions);
+            }
+        }
+        streams_member(member, assignment)
+    });
+    Ok(Described {
+        state: found.group_state,
+        protocol: found.assignor_name.unwrap_or_default(),
+        members: members.collect(),
+        ..plain
+    })
+}
+
+fn streams_member(
+    member: streams_group_describe_response::Member,
+    assignment: BTreeMap<String, Vec<i32>>,
+) -> Member {
+    Member {
+        id: member.member_id,
+        instance: member.instance_id,
+        client: member.client_id,
+        host: member.client_host,
+        assignment,
+    }
 }
 
 fn share_group(client: &mut Client, group: &str, plain: Described) -> Result<Described, Failure> {
@@ -192,13 +264,7 @@ fn share_group(client: &mut Client, group: &str, plain: Described) -> Result<Des
     let Some(found) = response.groups.into_iter().next() else {
         return Ok(plain);
     };
-    if found.error_code != ErrorCode::NONE {
-        return Err(Failure::kafka(
-            format!("group {group:?} can't be described"),
-            found.error_code,
-            found.error_message.as_deref(),
-        ));
-    }
+    check(group, found.error_code, found.error_message.as_deref())?;
     Ok(Described {
         state: found.group_state,
         protocol: found.assignor_name,
