@@ -515,7 +515,7 @@ proptest! {
         value.truncate(broken);
         value.extend_from_slice(&tail);
         let _ = Record::decode(&key, Some(&value));
-        for kind in 0..17_u8 {
+        for kind in 0..24_u8 {
             let mut key = vec![0, kind];
             key.extend_from_slice(&stored.key[2..]);
             let _ = Record::decode(&key, Some(&value));

@@ -425,7 +425,7 @@ mod tests {
 
     #[test]
     fn a_task_goes_where_its_state_is() {
-        let tasks = tasks(&[(4, true)]);
+        let tasks = tasks(&[(3, true)]);
         let mut crew = Crew::of(&["p", "q", "r"]);
         crew.assign(&tasks, 1, &[]);
         crew.check(&tasks, 1);

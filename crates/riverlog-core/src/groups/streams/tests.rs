@@ -778,6 +778,8 @@ fn play(steps: Vec<Step>, standbys: usize) {
     let mut clients: Vec<Client> = vec![Client::default(); 4];
     // Members 0 and 1 are threads of one process.
     let process = |at: usize| format!("p{}", at / 2);
+    // Longer than the session, so that only those who are silent are taken out.
+    let patience = Some(Duration::from_secs(60));
     for step in steps {
         match step {
             Step::Wait(seconds) => {
@@ -814,6 +816,7 @@ fn play(steps: Vec<Step>, standbys: usize) {
                     false => join(&format!("m{at}"), words()),
                 };
                 request.process = Some(process(at));
+                request.rebalance_timeout = patience;
                 let answer = send(&mut story, request);
                 client.last = story.now.mono;
                 if matches!(step, Step::Deaf(_)) {
@@ -870,6 +873,7 @@ fn play(steps: Vec<Step>, standbys: usize) {
                 false => join(&format!("m{at}"), words()),
             };
             request.process = Some(process(at));
+            request.rebalance_timeout = patience;
             let answer = send(&mut story, request);
             if answer.error != ErrorCode::NONE {
                 *client = Client::default();

@@ -16,13 +16,14 @@ fn a_cluster_forms_and_a_node_that_restarts_takes_new_epochs() {
                 Feature { name: "group.version", level: 1 }
                 Feature { name: "metadata.version", level: 33 }
                 Feature { name: "share.version", level: 1 }
+                Feature { name: "streams.version", level: 1 }
                 Feature { name: "transaction.version", level: 2 }
                 Broker 1 epoch 0 fenced false
             NONE a [(1 led by 1)]
                 Topic { id: TopicId(BwcHBwcHBwcHBwcHBwcHAQ), tenant: Tenant(0), name: "a" }
                 Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1 led by 1)
-            Registered { epoch: 8 }
-                Broker 1 epoch 8 fenced false
+            Registered { epoch: 9 }
+                Broker 1 epoch 9 fenced false
                 Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1 led by 1 epochs 1/1)
         "#]]);
 }
@@ -61,8 +62,8 @@ fn an_unregistered_node_leads_nothing_any_more() {
                 Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2 isr 2 elr 1 led by 2 epochs 1/1)
                 Partition BwcHBwcHBwcHBwcHBwcHAQ 1 (2,1 isr 2 elr 1 led by 2 epochs 0/1)
                 Partition BwcHBwcHBwcHBwcHBwcHAg 0 (1 led by - epochs 1/1)
-            Registered { epoch: 19 }
-                Broker 1 epoch 19 fenced false
+            Registered { epoch: 20 }
+                Broker 1 epoch 20 fenced false
                 Partition BwcHBwcHBwcHBwcHBwcHAg 0 (1 led by 1 epochs 2/2)
         "#]]);
 }
@@ -87,7 +88,7 @@ fn features_change_together_or_not_at_all() {
             NONE
                 Feature { name: "group.version", level: 0 }
             INVALID_UPDATE_VERSION: nothing was changed, since feature foo can't be changed as asked
-            INVALID_UPDATE_VERSION: there is no feature foo; there are group.version, metadata.version, share.version, transaction.version
+            INVALID_UPDATE_VERSION: there is no feature foo; there are group.version, metadata.version, share.version, streams.version, transaction.version
             INVALID_UPDATE_VERSION: feature group.version works at levels 0 to 1, not at 9
             INVALID_UPDATE_VERSION: metadata.version 33 can't go back to 7: records of the newer level are already stored
             NONE

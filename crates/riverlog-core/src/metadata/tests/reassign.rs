@@ -154,7 +154,7 @@ fn replicas_that_are_added_for_a_while_make_it_no_harder_to_write() {
         NONE
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (3,4,5,1,2 adding 4,5 removing 1,2 isr 1,2 led by 1 epochs 0/2)
         NONE
-            Broker 2 epoch 7 fenced true
+            Broker 2 epoch 8 fenced true
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (3,4,5,1,2 adding 4,5 removing 1,2 isr 1 elr 2 led by 1 epochs 0/3)
         NONE
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1 led by 1 epochs 1/4)

@@ -98,15 +98,16 @@ fn a_node_is_let_in_once_it_knows_of_itself_and_registers_once_a_life() {
             Feature { name: "group.version", level: 1 }
             Feature { name: "metadata.version", level: 33 }
             Feature { name: "share.version", level: 1 }
+            Feature { name: "streams.version", level: 1 }
             Feature { name: "transaction.version", level: 2 }
             Broker 1 epoch 0 fenced true
         Registered { epoch: 0 }
-        Heartbeat { fenced: true, may_stop: false, position: Offset(6) }
-        Heartbeat { fenced: false, may_stop: false, position: Offset(6) }
-            Broker 1 epoch 0 fenced false
+        Heartbeat { fenced: true, may_stop: false, position: Offset(7) }
         Heartbeat { fenced: false, may_stop: false, position: Offset(7) }
-        Registered { epoch: 7 }
-            Broker 1 epoch 7 fenced true
+            Broker 1 epoch 0 fenced false
+        Heartbeat { fenced: false, may_stop: false, position: Offset(8) }
+        Registered { epoch: 8 }
+            Broker 1 epoch 8 fenced true
         STALE_BROKER_EPOCH: broker 1 isn't registered under epoch 0; register anew
     "#]]);
 }
@@ -129,15 +130,15 @@ fn leaders_come_from_the_isr_then_from_the_eligible_and_the_last_one_is_waited_f
             Broker 1 epoch 0 fenced true
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2,3 isr 2,3 led by 2 epochs 1/1)
         NONE
-            Broker 2 epoch 7 fenced true
+            Broker 2 epoch 8 fenced true
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2,3 isr 3 elr 2 led by 3 epochs 2/2)
         NONE
-            Broker 3 epoch 9 fenced true
+            Broker 3 epoch 10 fenced true
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2,3 isr 3 elr 2 led by - epochs 3/3)
-        Heartbeat { fenced: false, may_stop: false, position: Offset(20) }
-            Broker 1 epoch 19 fenced false
-        Heartbeat { fenced: false, may_stop: false, position: Offset(22) }
-            Broker 2 epoch 21 fenced false
+        Heartbeat { fenced: false, may_stop: false, position: Offset(21) }
+            Broker 1 epoch 20 fenced false
+        Heartbeat { fenced: false, may_stop: false, position: Offset(23) }
+            Broker 2 epoch 22 fenced false
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2,3 isr 2 elr 3 led by 2 epochs 4/4)
     "#]]);
 }
@@ -152,14 +153,14 @@ fn another_disk_has_forgotten_what_was_acknowledged() {
     world.tell(&joins(2, 500, 77)).tell(&joins(3, 501, 78));
     let beat = world.beat(3, false);
     world.tell(&beat).expect(expect![[r#"
-        Registered { epoch: 17 }
-            Broker 2 epoch 17 fenced true
+        Registered { epoch: 18 }
+            Broker 2 epoch 18 fenced true
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2,3 isr 3 led by 3 epochs 2/3)
-        Registered { epoch: 19 }
-            Broker 3 epoch 19 fenced true
+        Registered { epoch: 20 }
+            Broker 3 epoch 20 fenced true
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2,3 isr  led by - epochs 3/4)
-        Heartbeat { fenced: false, may_stop: false, position: Offset(21) }
-            Broker 3 epoch 19 fenced false
+        Heartbeat { fenced: false, may_stop: false, position: Offset(22) }
+            Broker 3 epoch 20 fenced false
     "#]]);
     // Nobody is left with all of it; an operator may give it up.
     let elect = |unclean| AdminCommand::ElectLeaders {
@@ -200,8 +201,8 @@ fn a_leader_changes_its_isr_only_as_what_it_is_and_with_members_as_they_are() {
         INVALID_UPDATE_VERSION: the partition is at epoch 1, the change was decided at 0
         INVALID_REQUEST: an in-sync set holds the leader and other replicas of the partition, each once
         INVALID_REQUEST: an in-sync set holds the leader and other replicas of the partition, each once
-        INELIGIBLE_REPLICA: broker 2 of epoch 7 can't be in sync: it has registered anew, is fenced, or stops
-        INELIGIBLE_REPLICA: broker 2 of epoch 14 can't be in sync: it has registered anew, is fenced, or stops
+        INELIGIBLE_REPLICA: broker 2 of epoch 8 can't be in sync: it has registered anew, is fenced, or stops
+        INELIGIBLE_REPLICA: broker 2 of epoch 15 can't be in sync: it has registered anew, is fenced, or stops
         NONE
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2,3 led by 1 epochs 0/2)
     "#]]);
@@ -231,10 +232,10 @@ fn a_node_that_stops_gives_its_leaderships_away_first() {
         world.tell(&beat);
     }
     world.expect(expect![[r#"
-        Heartbeat { fenced: false, may_stop: false, position: Offset(15) }
+        Heartbeat { fenced: false, may_stop: false, position: Offset(16) }
             Broker 1 epoch 0 fenced false
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2,3 isr 2,3 led by 2 epochs 1/1)
-        Heartbeat { fenced: false, may_stop: true, position: Offset(17) }
+        Heartbeat { fenced: false, may_stop: true, position: Offset(18) }
     "#]]);
     assert!(world.image.brokers[&BrokerId(1)].stopping);
 }
