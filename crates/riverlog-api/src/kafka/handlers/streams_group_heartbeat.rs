@@ -226,8 +226,11 @@ fn response(version: i16, answer: StreamsHeartbeatAnswer) -> StreamsGroupHeartbe
         member_id: answer.member,
         member_epoch: answer.member_epoch,
         heartbeat_interval_ms: ms(answer.heartbeat_interval),
-        acceptable_recovery_lag_legacy: i32::try_from(answer.acceptable_recovery_lag)
-            .unwrap_or(i32::MAX),
+        // The field of version 0 is gone from version 1 on.
+        acceptable_recovery_lag_legacy: match version {
+            0 => i32::try_from(answer.acceptable_recovery_lag).unwrap_or(i32::MAX),
+            _ => 0,
+        },
         task_offset_interval_ms: ms(answer.task_offset_interval),
         acceptable_recovery_lag: answer.acceptable_recovery_lag,
         status: (!status.is_empty()).then_some(status),
