@@ -312,7 +312,11 @@ pub(crate) fn failover(
     print("gap p50", of(0.5), "ms");
     print("gap p99", of(0.99), "ms");
     print("gap longest", of(1.0), "ms");
-    print("partitions that lost their leader", gaps.len() as f64, "");
+    print(
+        "partitions that lost their leader",
+        gaps.len() as f64,
+        "partitions",
+    );
     Ok(())
 }
 

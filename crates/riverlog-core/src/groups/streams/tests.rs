@@ -463,7 +463,11 @@ fn standby_tasks_follow_the_config_of_the_group() {
         owned: half,
         ..stay("a", 2)
     };
-    is(&send(&mut story, given_back), 3, "0[0, 1] 1[0, 1] standby 1[2, 3]");
+    is(
+        &send(&mut story, given_back),
+        3,
+        "0[0, 1] 1[0, 1] standby 1[2, 3]",
+    );
     is(
         &send(&mut story, stay("b", 3)),
         3,
