@@ -209,6 +209,7 @@ fn response(version: i16, answer: StreamsHeartbeatAnswer) -> StreamsGroupHeartbe
         return StreamsGroupHeartbeatResponse {
             error_code: answer.error,
             error_message: answer.message,
+            status: Some(Vec::new()),
             ..StreamsGroupHeartbeatResponse::default()
         };
     }
@@ -221,7 +222,6 @@ fn response(version: i16, answer: StreamsHeartbeatAnswer) -> StreamsGroupHeartbe
         status_code: s.code,
         status_detail: s.detail,
     });
-    let status: Vec<Status> = status.collect();
     StreamsGroupHeartbeatResponse {
         member_id: answer.member,
         member_epoch: answer.member_epoch,
@@ -233,7 +233,8 @@ fn response(version: i16, answer: StreamsHeartbeatAnswer) -> StreamsGroupHeartbe
         },
         task_offset_interval_ms: ms(answer.task_offset_interval),
         acceptable_recovery_lag: answer.acceptable_recovery_lag,
-        status: (!status.is_empty()).then_some(status),
+        // Clients take null for "as before".
+        status: Some(status.collect()),
         active_tasks: active,
         standby_tasks: standby,
         warmup_tasks: warmup,
