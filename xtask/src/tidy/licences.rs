@@ -16,8 +16,15 @@ struct Policy {
     licences: BTreeSet<String>,
     /// Licences allowed for one crate only.
     exceptions: BTreeMap<String, BTreeSet<String>>,
-    banned: BTreeMap<String, String>,
+    banned: BTreeMap<String, Ban>,
     doubles: BTreeSet<String>,
+}
+
+#[derive(Default)]
+struct Ban {
+    reason: String,
+    /// Crates that may name it all the same.
+    wrappers: BTreeSet<String>,
 }
 
 pub(super) fn check(workspace: &Workspace, deny_toml: &str) -> Result<Vec<Finding>> {
@@ -31,19 +38,24 @@ pub(super) fn check(workspace: &Workspace, deny_toml: &str) -> Result<Vec<Findin
             .insert(&package.version);
         licence(&policy, package, &mut found);
         source(package, &mut found);
-        if let Some(reason) = policy.banned.get(&package.name) {
+        if let Some(ban) = policy.banned.get(&package.name) {
             let users = workspace.packages.values().filter(|p| {
                 let mut all = p.uses.iter().chain(&p.tests_use);
                 all.any(|id| workspace.name_of(id) == package.name)
             });
-            let users: Vec<&str> = users.map(|p| p.name.as_str()).collect();
+            let users = users.map(|p| p.name.as_str());
+            let (wrapping, users): (Vec<&str>, Vec<&str>) =
+                users.partition(|user| ban.wrappers.contains(*user));
+            if users.is_empty() && !wrapping.is_empty() {
+                continue;
+            }
             found.push(finding(
                 format!(
                     "`{}` is banned and comes in through {}",
                     package.name,
                     users.join(", ")
                 ),
-                reason,
+                &ban.reason,
                 "leave out the feature or the crate that brings it",
             ));
         }
@@ -167,9 +179,12 @@ impl Policy {
         for ban in list("bans", "deny") {
             let reason = ban.get("reason").and_then(toml::Value::as_str);
             let name = name(&ban).ok_or("an entry of bans.deny names no crate")?;
-            policy
-                .banned
-                .insert(name, reason.unwrap_or("deny.toml bans it").to_owned());
+            let wrappers = ban.get("wrappers").and_then(toml::Value::as_array);
+            let ban = Ban {
+                reason: reason.unwrap_or("deny.toml bans it").to_owned(),
+                wrappers: words(wrappers.map_or(&[], Vec::as_slice)),
+            };
+            policy.banned.insert(name, ban);
         }
         for skip in list("bans", "skip") {
             policy
@@ -198,7 +213,7 @@ mod tests {
         allow = ["MIT", "Apache-2.0"]
         exceptions = [{ crate = "icu", allow = ["Unicode-3.0"] }]
         [bans]
-        deny = [{ crate = "ring", reason = "one crypto provider" }]
+        deny = [{ crate = "ring", reason = "one crypto provider", wrappers = ["web"] }]
         skip = [{ crate = "syn@1", reason = "old macros" }]
     "#;
 
@@ -256,13 +271,29 @@ mod tests {
     fn a_banned_crate_is_found_with_the_reason() {
         let (id, ring) = package("ring", "0.17.0", "MIT");
         let (user, mut tls) = package("tls", "1.0.0", "MIT");
+        let (wrapper, mut web) = package("web", "1.0.0", "MIT");
         tls.uses.insert(id.clone());
+        web.uses.insert(id.clone());
         let workspace = Workspace {
-            packages: [(id, ring), (user, tls)].into(),
+            packages: [(id, ring), (user, tls), (wrapper, web)].into(),
         };
         let found = check(&workspace, POLICY).unwrap();
         assert_eq!(found[0].what, "`ring` is banned and comes in through tls");
         assert_eq!(found[0].why, "one crypto provider");
+    }
+
+    #[test]
+    fn a_banned_crate_is_let_through_for_the_crates_that_may_name_it() {
+        let (id, ring) = package("ring", "0.17.0", "MIT");
+        let (user, mut web) = package("web", "1.0.0", "MIT");
+        web.uses.insert(id.clone());
+        let both = [("syn", "1.0.0"), ("syn", "2.0.0")];
+        let others = both.map(|(name, version)| package(name, version, "MIT"));
+        let packages = [(id, ring), (user, web)].into_iter().chain(others);
+        let workspace = Workspace {
+            packages: packages.collect(),
+        };
+        assert!(check(&workspace, POLICY).unwrap().is_empty());
     }
 
     #[test]
