@@ -89,9 +89,11 @@ fn strangers_are_told_and_closed_and_others_go_on() {
         String::from_utf8(say(&server.kafka, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     assert!(answer.contains(&server.http), "{answer}");
+    // An alert, in words that any TLS client knows.
+    let alert = say(&server.kafka, &[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 3]);
+    assert_eq!(alert, [0x15, 3, 3, 0, 2, 2, 40]);
     for bytes in [
-        &[0x16, 3, 1, 0, 5, 1, 0, 0, 1, 3][..],
-        &[0, 0, 0, 0],
+        &[0, 0, 0, 0][..],
         &[0xff, 0xff, 0xff, 0xff],
         &[0x7f, 0xff, 0xff, 0xff],
         &[0, 0, 0, 10, 0x7f, 0xff, 0, 0, 0, 0, 0, 1, 0xff, 0xff],

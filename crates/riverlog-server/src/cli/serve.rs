@@ -48,7 +48,7 @@ pub(crate) struct Serve {
         value_name = "HOST:PORT"
     )]
     seeds: Vec<String>,
-    /// File that only the nodes of the cluster have; they prove it to each other. Nothing is encrypted by it
+    /// File that only the nodes of the cluster have: they know each other by it, and speak TLS
     #[arg(long, env = "RIVERLOG_CLUSTER_KEY", value_name = "FILE")]
     cluster_key: Option<PathBuf>,
     /// Serve other machines though nobody is asked who they are

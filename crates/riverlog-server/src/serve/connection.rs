@@ -105,6 +105,14 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: impl Stream, peer: Peer) 
         // A courtesy: whether it arrives changes nothing.
         let _ = write.write_all(answer.as_bytes()).await;
     }
+    if let Ended::Foreign(_, Some(Speaks::Tls)) = &ended {
+        cluster::refuse_tls(read, write).await;
+        if let Some(cluster) = shared.cluster.as_ref().filter(|c| !c.speaks_tls()) {
+            cluster.no_tls(from);
+            return Ended::ByClient;
+        }
+        return ended;
+    }
     if let Ended::Node(received) = ended {
         let mut stop = shared.stop.clone();
         let talk = async {
@@ -175,6 +183,14 @@ async fn read_frames(
     let mut largest = 0;
     let mut heard = Instant::now();
     loop {
+        // Told apart before it is taken for the length of a frame: where frames may be that long it could be one.
+        if largest == 0
+            && let Some(cluster) = &shared.cluster
+            && cluster.speaks_tls()
+            && cluster::begins_tls(&received)
+        {
+            return Ended::Node(received);
+        }
         loop {
             match frame::split_frame(&mut received, max) {
                 Ok(Some(frame)) => {

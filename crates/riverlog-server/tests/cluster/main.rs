@@ -7,6 +7,7 @@ mod lives;
 mod moving;
 mod page;
 mod share;
+mod tls;
 #[allow(unreachable_pub, reason = "a module of tests")]
 mod trio;
 

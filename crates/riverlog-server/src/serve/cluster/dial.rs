@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
 use super::hello::{Hello, Refusal};
@@ -77,7 +76,13 @@ async fn keep(cluster: Arc<Cluster>, address: String) {
                 tracing::info!(broker, "the connection to {address} ended: {ended}");
             }
             Err(error) => {
-                let refused = matches!(error, WireError::Refused(_) | WireError::RefusedThere(_));
+                let refused = matches!(
+                    error,
+                    WireError::Refused(_)
+                        | WireError::RefusedThere(_)
+                        | WireError::NoTls
+                        | WireError::Tls(_)
+                );
                 match error.is(Refusal::SameNumber) && !cluster.is_voter() {
                     true if taken.get_or_insert_with(Instant::now).elapsed() > TAKEN => {
                         return cluster.fail(Trouble::NumberTaken(address));
@@ -101,7 +106,10 @@ async fn keep(cluster: Arc<Cluster>, address: String) {
     }
 }
 
-type Connected = (Hello, OwnedReadHalf, Sender<OwnedWriteHalf>);
+/// Both halves of a connection, within TLS or not.
+type Reading = Box<dyn AsyncRead + Send + Unpin>;
+type Writing = Box<dyn AsyncWrite + Send + Unpin>;
+type Connected = (Hello, Reading, Sender<Writing>);
 
 /// Opens a connection for messages, and hears who is there.
 pub(super) async fn connect(cluster: &Cluster, address: &str) -> Result<Connected, WireError> {
@@ -118,16 +126,26 @@ pub(super) async fn connect_for(
     let stream = connecting.await.map_err(|_| WireError::Late)??;
     stream.set_nodelay(true)?;
     socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
-    let (read, write) = stream.into_split();
-    wire::dial(read, write, purpose, &cluster.hello()?, cluster.key()).await
+    let (read, write) = match &cluster.together.tls {
+        None => {
+            let (read, write) = stream.into_split();
+            (Box::new(read) as Reading, Box::new(write) as Writing)
+        }
+        Some(tls) => {
+            let stream = wire::in_time(tls.dial(stream)).await?;
+            let (read, write) = tokio::io::split(stream);
+            (Box::new(read) as Reading, Box::new(write) as Writing)
+        }
+    };
+    wire::dial(read, write, purpose, &cluster.hello()).await
 }
 
 /// Sends what there is for a node until the connection ends.
 async fn speak(
     cluster: &Cluster,
     hello: &Hello,
-    mut read: OwnedReadHalf,
-    mut sender: Sender<OwnedWriteHalf>,
+    mut read: Reading,
+    mut sender: Sender<Writing>,
 ) -> std::io::Error {
     let (queue, mut queued) = mpsc::channel::<(Kind, Bytes)>(QUEUED);
     let bytes = Arc::new(AtomicUsize::new(0));
@@ -153,6 +171,8 @@ async fn speak(
     let reading = async {
         match read.read_u8().await {
             Ok(_) => std::io::ErrorKind::InvalidData.into(),
+            // TLS has words of its own for one that didn't say goodbye, which no process does that was killed.
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => error.kind().into(),
             Err(error) => error,
         }
     };

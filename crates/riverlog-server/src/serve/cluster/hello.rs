@@ -1,14 +1,11 @@
 //! The first bytes between two nodes: `docs/protocol/quorum.md`.
 //!
-//! Each side says who it is, with a number that was never used before. With a cluster key each proves that it has it by a code over both
-//! sides' words, and every frame afterwards carries one. Nothing is hidden by that, and nothing can be changed or said again unseen.
+//! Each side says who it is. With a cluster key both have proved by then, within [TLS](super::tls), that they have it.
 
-use hmac::{Hmac, Mac};
 use riverlog_quorum::forming::Introduction;
 use riverlog_quorum::{DiskId, Member};
 use riverlog_wire::BrokerId;
 use riverlog_wire::primitives::{DecodeError, Reader, Writer};
-use sha2::Sha256;
 
 /// With what a node begins. No Kafka client can: its first bytes would be a length below zero.
 pub(crate) const MAGIC: [u8; 8] = *b"\xf2RLPEER\x01";
@@ -18,8 +15,8 @@ pub(crate) const REQUESTS: [u8; 8] = *b"\xf2RLHTTP\x01";
 const VERSION: u16 = 1;
 /// The most that a hello takes.
 pub(crate) const HELLO_BYTES: usize = 4 << 10;
-/// Bytes of a proof.
-pub(crate) const PROOF_BYTES: usize = 32;
+/// Zero, and not looked at.
+const RESERVED: [u8; 16] = [0; 16];
 
 /// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +27,6 @@ pub(crate) struct Hello {
     /// The epoch under which the node has registered; below zero before.
     pub(crate) broker_epoch: i64,
     pub(crate) has_key: bool,
-    /// Never used before.
-    pub(crate) nonce: u128,
 }
 
 impl Hello {
@@ -46,7 +41,7 @@ impl Hello {
         w.compact_nullable_string(self.cluster_id.as_deref());
         w.i64(self.broker_epoch);
         w.bool(self.has_key);
-        w.raw(&self.nonce.to_be_bytes());
+        w.raw(&RESERVED);
         w.empty_tagged_fields();
         // An address that is too long for a hello leaves it empty, which nobody takes for one.
         let _cut = w.finish();
@@ -71,11 +66,8 @@ impl Hello {
             cluster_id: r.compact_nullable_string()?.map(str::to_owned),
             broker_epoch: r.i64()?,
             has_key: r.bool()?,
-            nonce: r
-                .raw(16)?
-                .first_chunk()
-                .map_or(0, |nonce| u128::from_be_bytes(*nonce)),
         };
+        r.raw(RESERVED.len())?;
         r.skip_tagged_fields()?;
         Ok(hello)
     }
@@ -147,98 +139,6 @@ pub(crate) fn may_speak(me: &Hello, other: &Hello) -> Result<(), Refusal> {
     }
 }
 
-/// What all nodes of a cluster know and nobody else.
-#[derive(Clone)]
-pub(crate) struct Key(Vec<u8>);
-
-impl std::fmt::Debug for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Key(…)")
-    }
-}
-
-/// Whose words a proof is over.
-#[derive(Clone, Copy)]
-pub(crate) enum Side {
-    Accepts,
-    Dials,
-}
-
-impl Key {
-    /// At least 32 bytes, without white space around them.
-    pub(crate) fn new(bytes: &[u8]) -> Option<Key> {
-        let key = bytes.trim_ascii();
-        (key.len() >= 32).then(|| Key(key.to_vec()))
-    }
-
-    fn code(&self, what: &[u8], dials: &[u8], accepts: &[u8]) -> Hmac<Sha256> {
-        let mut mac = keyed(&self.0);
-        for part in [what, dials, accepts] {
-            mac.update(&(part.len() as u64).to_be_bytes());
-            mac.update(part);
-        }
-        mac
-    }
-
-    pub(crate) fn proof(&self, of: Side, dials: &[u8], accepts: &[u8]) -> [u8; PROOF_BYTES] {
-        let code = self.code(words(of), dials, accepts);
-        code.finalize().into_bytes().into()
-    }
-
-    /// Compared in constant time.
-    pub(crate) fn is_proof(&self, proof: &[u8], of: Side, dials: &[u8], accepts: &[u8]) -> bool {
-        let code = self.code(words(of), dials, accepts);
-        code.verify_slice(proof).is_ok()
-    }
-
-    /// The key of one connection.
-    pub(crate) fn session(&self, dials: &[u8], accepts: &[u8]) -> Seal {
-        let code = self.code(b"frames", dials, accepts);
-        Seal {
-            key: code.finalize().into_bytes().to_vec(),
-            next: 0,
-        }
-    }
-}
-
-fn words(side: Side) -> &'static [u8] {
-    match side {
-        Side::Accepts => b"accepts",
-        Side::Dials => b"dials",
-    }
-}
-
-fn keyed(key: &[u8]) -> Hmac<Sha256> {
-    // A code takes keys of any length.
-    Hmac::new_from_slice(key).unwrap_or_else(|_| Hmac::new(&Default::default()))
-}
-
-/// Codes for the frames of one connection, in one direction.
-pub(crate) struct Seal {
-    key: Vec<u8>,
-    next: u64,
-}
-
-impl Seal {
-    fn code(&mut self, frame: &[&[u8]]) -> Hmac<Sha256> {
-        let mut mac = keyed(&self.key);
-        mac.update(&self.next.to_be_bytes());
-        for part in frame {
-            mac.update(part);
-        }
-        self.next += 1;
-        mac
-    }
-
-    pub(crate) fn seal(&mut self, frame: &[&[u8]]) -> [u8; PROOF_BYTES] {
-        self.code(frame).finalize().into_bytes().into()
-    }
-
-    pub(crate) fn is_sealed(&mut self, frame: &[&[u8]], code: &[u8]) -> bool {
-        self.code(frame).verify_slice(code).is_ok()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,7 +156,6 @@ mod tests {
             cluster_id: None,
             broker_epoch: -1,
             has_key: true,
-            nonce: 7 << 100,
         }
     }
 
@@ -281,10 +180,10 @@ mod tests {
             .iter()
             .map(|b| format!("{b:02x}"))
             .collect();
-        let nonce = format!("0000007{}", "0".repeat(25));
+        let reserved = "0".repeat(32);
         let golden = "000100000001086e313a39303932000000000000000200\
                       00ffffffffffffffff01";
-        assert_eq!(hex, format!("{golden}{nonce}00"));
+        assert_eq!(hex, format!("{golden}{reserved}00"));
     }
 
     #[test]
@@ -312,28 +211,5 @@ mod tests {
             ),
             Err(Refusal::OtherCluster)
         );
-    }
-
-    #[test]
-    fn a_proof_is_of_both_words_and_one_side() {
-        let key = Key::new(&[b'k'; 40]).unwrap();
-        let other = Key::new(&[b'o'; 40]).unwrap();
-        let proof = key.proof(Side::Dials, b"d", b"a");
-        assert!(key.is_proof(&proof, Side::Dials, b"d", b"a"));
-        assert!(!key.is_proof(&proof, Side::Accepts, b"d", b"a"));
-        assert!(!key.is_proof(&proof, Side::Dials, b"da", b""));
-        assert!(!other.is_proof(&proof, Side::Dials, b"d", b"a"));
-        assert!(Key::new(b"short").is_none());
-    }
-
-    #[test]
-    fn a_frame_that_was_changed_or_comes_again_is_seen() {
-        let key = Key::new(&[b'k'; 40]).unwrap();
-        let (mut sends, mut takes) = (key.session(b"d", b"a"), key.session(b"d", b"a"));
-        let first = sends.seal(&[b"fi", b"rst"]);
-        assert!(takes.is_sealed(&[b"first"], &first));
-        assert!(!takes.is_sealed(&[b"first"], &first));
-        let mut takes = key.session(b"d", b"a");
-        assert!(!takes.is_sealed(&[b"fist!"], &first));
     }
 }

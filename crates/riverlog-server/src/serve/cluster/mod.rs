@@ -6,11 +6,14 @@
 mod dial;
 mod form;
 mod hello;
+mod joined;
 mod requests;
+mod tls;
 mod voter;
 mod wire;
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -24,16 +27,20 @@ use riverlog_host::{Driver, Neighbours};
 use riverlog_log::Disk;
 use riverlog_quorum::forming::Introduction;
 use riverlog_quorum::{Carrier, DiskId, Member, Quorum, QuorumError, Status};
+use riverlog_wire::frame::Speaks;
 use riverlog_wire::{BrokerId, ErrorCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::log::Repeats;
 use crate::failure::{Exit, Failure};
-use hello::{Hello, Key};
+use hello::Hello;
+use joined::Joined;
 use requests::Requests;
+use tls::Tls;
 use wire::{Kind, Purpose, WireError};
 
+pub(crate) use tls::refuse as refuse_tls;
 pub(crate) use voter::{Running, open};
 
 /// Whether a connection's first bytes are those of another node, as far as they have come.
@@ -42,8 +49,16 @@ pub(crate) fn is_node(received: &[u8]) -> bool {
     !received.is_empty() && (begins(hello::MAGIC) || begins(hello::REQUESTS))
 }
 
+/// Whether a connection begins with TLS. Four bytes are looked at: with fewer that can't be told yet.
+pub(crate) fn begins_tls(received: &[u8]) -> bool {
+    let first = received.first_chunk();
+    first.is_some_and(|first| Speaks::guess(*first) == Some(Speaks::Tls))
+}
+
 /// Messages that wait for one connection.
 const QUEUED: usize = 10_000;
+/// How much of a key file is read.
+const KEY_FILE_BYTES: u64 = 64 << 10;
 /// Nodes that are answered though they are neither seeds nor members.
 const GUESTS: usize = 64;
 /// Bytes that wait for one connection.
@@ -54,7 +69,8 @@ const QUEUED_BYTES: usize = 64 << 20;
 pub(crate) struct Together {
     /// Where the others are, this node perhaps among them.
     pub(crate) seeds: Vec<String>,
-    key: Option<Key>,
+    /// How nodes speak when there is a cluster key.
+    tls: Option<Tls>,
 }
 
 impl Together {
@@ -63,27 +79,32 @@ impl Together {
         for seed in &seeds {
             crate::client::address(seed)?;
         }
-        let key = match key_file {
-            None => None,
-            Some(path) => {
-                let bytes = std::fs::read(path).map_err(|error| {
-                    Failure::new(
-                        Exit::NotFound,
-                        format!("the cluster key {} can't be read", path.display()),
-                    )
-                    .why(error.to_string())
-                    .hint("make one with `head -c 32 /dev/urandom | base64 > FILE`, and give the same file to all nodes")
-                })?;
-                let key = Key::new(&bytes).ok_or_else(|| {
-                    Failure::usage(format!("the cluster key {} is too short", path.display()))
-                        .why("a key has at least 32 bytes")
-                        .hint("make one with `head -c 32 /dev/urandom | base64 > FILE`, and give the same file to all nodes")
-                })?;
-                Some(key)
-            }
-        };
-        Ok(Together { seeds, key })
+        let tls = key_file.map(with_key).transpose()?;
+        Ok(Together { seeds, tls })
     }
+}
+
+const MAKE_KEY: &str =
+    "make one with `head -c 32 /dev/urandom | base64 > FILE`, and give the same file to all nodes";
+
+/// How nodes speak that have the key in a file.
+fn with_key(path: &Path) -> Result<Tls, Failure> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(KEY_FILE_BYTES).read_to_end(&mut bytes))
+        .map_err(|error| {
+            Failure::new(
+                Exit::NotFound,
+                format!("the cluster key {} can't be read", path.display()),
+            )
+            .why(error.to_string())
+            .hint(MAKE_KEY)
+        })?;
+    Tls::new(&bytes).map_err(|error| {
+        Failure::usage(format!("the cluster key {} is of no use", path.display()))
+            .why(error.to_string())
+            .hint(MAKE_KEY)
+    })
 }
 
 /// The way to another node.
@@ -222,23 +243,23 @@ impl Cluster {
         }
     }
 
-    fn hello(&self) -> std::io::Result<Hello> {
+    fn hello(&self) -> Hello {
         let image = self.driver.get().map(|driver| driver.node.image());
         let own = image.as_ref().and_then(|i| i.brokers.get(&self.broker));
-        Ok(Hello {
+        Hello {
             who: self.introduction(),
             cluster_id: image
                 .as_ref()
                 .map(|i| i.cluster_id.clone())
                 .filter(|id| !id.is_empty()),
             broker_epoch: own.map_or(-1, |broker| broker.epoch),
-            has_key: self.together.key.is_some(),
-            nonce: self.disk.draw_id()?,
-        })
+            has_key: self.together.tls.is_some(),
+        }
     }
 
-    fn key(&self) -> Option<&Key> {
-        self.together.key.as_ref()
+    /// Whether other nodes speak TLS here.
+    pub(crate) fn speaks_tls(&self) -> bool {
+        self.together.tls.is_some()
     }
 
     /// Whom the node wakes.
@@ -306,7 +327,11 @@ impl Cluster {
         received: BytesMut,
         from: SocketAddr,
     ) {
-        match self.hear(read, write, received).await {
+        let ended = match &self.together.tls {
+            Some(tls) if begins_tls(&received) => self.hear_in(tls, read, write, received).await,
+            _ => self.hear(read, write, received, false).await,
+        };
+        match ended {
             Ok(()) | Err(WireError::Io(_)) => {}
             Err(error) => {
                 // Who is turned away tries again, and says why as well.
@@ -317,13 +342,43 @@ impl Cluster {
         }
     }
 
+    /// Tells that somebody has begun with TLS, which this node speaks with nobody.
+    pub(crate) fn no_tls(&self, from: SocketAddr) {
+        if let Some(held) = self.repeats.say("no TLS", Instant::now()) {
+            tracing::warn!(
+                peer = %from,
+                held,
+                "TLS is turned away: this node was started without --cluster-key; if that is another node, give both the same --cluster-key, and a client of Kafka security.protocol=PLAINTEXT"
+            );
+        }
+    }
+
+    async fn hear_in(
+        &self,
+        tls: &Tls,
+        read: impl AsyncRead + Unpin + Send,
+        write: impl AsyncWrite + Unpin + Send,
+        received: BytesMut,
+    ) -> Result<(), WireError> {
+        let stream = Joined {
+            received,
+            read,
+            write,
+        };
+        let stream = wire::in_time(tls.accept(stream)).await?;
+        let (read, write) = tokio::io::split(stream);
+        self.hear(read, write, BytesMut::new(), true).await
+    }
+
+    /// - `in_tls`: as [`wire::accept`] has it.
     async fn hear(
         &self,
         read: impl AsyncRead + Unpin + Send,
         write: impl AsyncWrite + Unpin + Send,
         received: BytesMut,
+        in_tls: bool,
     ) -> Result<(), WireError> {
-        let me = self.hello()?;
+        let me = self.hello();
         // Another process with a number that is connected here: it would get what is meant for that one.
         let is_double = |other: &Hello| {
             let links = self.links.lock();
@@ -331,7 +386,7 @@ impl Cluster {
             known.is_some_and(|link| link.disk != other.who.disk)
         };
         let (other, purpose, write, mut receiver) =
-            wire::accept(read, write, received, Some(&me), self.key(), is_double).await?;
+            wire::accept(read, write, received, Some(&me), in_tls, is_double).await?;
         if purpose == Purpose::Requests {
             self.requests.serve(receiver, write).await;
             return Ok(());
@@ -418,5 +473,5 @@ pub(crate) async fn turn_away(
     received: BytesMut,
 ) {
     // It is told; whether it hears is its own affair.
-    let _ = wire::accept(read, write, received, None, None, |_| false).await;
+    let _ = wire::accept(read, write, received, None, false, |_| false).await;
 }

@@ -2,23 +2,20 @@
 //! way on each, so that a slow reader holds up nobody else; a connection that is free again is used for the next.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 
 use axum::body::Body;
 use axum::http::{Request, Response};
-use bytes::{Buf, BytesMut};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use riverlog_http::{Elsewhere, Going, HttpDoor, Lost};
 use riverlog_wire::BrokerId;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 
+use super::joined::Joined;
 use super::wire::{Purpose, Receiver};
 use super::{Cluster, dial};
 use crate::serve::web;
@@ -162,44 +159,5 @@ impl Elsewhere for Others {
     fn send(&self, to: BrokerId, request: Request<Body>) -> Going {
         let cluster = Arc::clone(&self.0);
         Box::pin(async move { cluster.ask(to, request).await })
-    }
-}
-
-/// Both halves of a connection of which the first bytes were read.
-struct Joined<R, W> {
-    received: BytesMut,
-    read: R,
-    write: W,
-}
-
-impl<R: AsyncRead + Unpin, W: Unpin> AsyncRead for Joined<R, W> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.received.is_empty() {
-            return Pin::new(&mut self.read).poll_read(cx, buf);
-        }
-        let len = self.received.len().min(buf.remaining());
-        buf.put_slice(self.received.get(..len).unwrap_or_default());
-        self.received.advance(len);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<R: Unpin, W: AsyncWrite + Unpin> AsyncWrite for Joined<R, W> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.write).poll_write(cx, bytes)
-    }
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.write).poll_flush(cx)
-    }
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.write).poll_shutdown(cx)
     }
 }

@@ -4,11 +4,10 @@ use std::io;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use rustls::{AlertDescription, CertificateError};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::hello::{
-    HELLO_BYTES, Hello, Key, MAGIC, NotHello, PROOF_BYTES, REQUESTS, Refusal, Seal, Side, may_speak,
-};
+use super::hello::{HELLO_BYTES, Hello, MAGIC, NotHello, REQUESTS, Refusal, may_speak};
 
 /// The largest frame: more than any message of a node or a quorum.
 const FRAME_BYTES: usize = 64 << 20;
@@ -48,7 +47,15 @@ impl Purpose {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
     #[error(transparent)]
-    Io(#[from] io::Error),
+    Io(io::Error),
+    #[error(
+        "it speaks TLS, but not as a node of this cluster does: {0}; a node needs the same --cluster-key and release, a client of Kafka security.protocol=PLAINTEXT"
+    )]
+    Tls(rustls::Error),
+    #[error(
+        "it doesn't take TLS, which --cluster-key asks for: it was started without --cluster-key, or without --seeds; give all nodes the same key"
+    )]
+    NoTls,
     #[error(transparent)]
     Hello(#[from] NotHello),
     #[error(transparent)]
@@ -57,10 +64,33 @@ pub(crate) enum WireError {
     RefusedThere(Refusal),
     #[error("its answer isn't one of the peer protocol")]
     Strange,
-    #[error("a frame was changed on its way, or is longer than {FRAME_BYTES} bytes")]
+    #[error("a frame is empty, or longer than {FRAME_BYTES} bytes")]
     Frame,
     #[error("it didn't say who it is in time")]
     Late,
+}
+
+impl From<io::Error> for WireError {
+    fn from(error: io::Error) -> WireError {
+        let of_tls = error
+            .get_ref()
+            .and_then(|e| e.downcast_ref::<rustls::Error>());
+        match of_tls {
+            None => WireError::Io(error),
+            // Another key was shown here, or this node's isn't taken there.
+            Some(rustls::Error::InvalidCertificate(
+                CertificateError::ApplicationVerificationFailure,
+            )) => Refusal::Key.into(),
+            Some(rustls::Error::AlertReceived(AlertDescription::AccessDenied)) => {
+                WireError::RefusedThere(Refusal::Key)
+            }
+            // What a port says that knows no TLS, see `tls::refuse`.
+            Some(rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)) => {
+                WireError::NoTls
+            }
+            Some(other) => WireError::Tls(other.clone()),
+        }
+    }
 }
 
 impl WireError {
@@ -73,9 +103,12 @@ impl WireError {
     }
 }
 
-async fn in_time<T>(f: impl Future<Output = Result<T, WireError>>) -> Result<T, WireError> {
+/// What two nodes say to each other first, within the time that they have for it.
+pub(super) async fn in_time<T, E: Into<WireError>>(
+    f: impl Future<Output = Result<T, E>>,
+) -> Result<T, WireError> {
     match tokio::time::timeout(PATIENCE, f).await {
-        Ok(result) => result,
+        Ok(result) => result.map_err(Into::into),
         Err(_) => Err(WireError::Late),
     }
 }
@@ -83,7 +116,6 @@ async fn in_time<T>(f: impl Future<Output = Result<T, WireError>>) -> Result<T, 
 /// Sends on a connection that this node has opened.
 pub(crate) struct Sender<W> {
     write: W,
-    seal: Option<Seal>,
 }
 
 /// Says who this node is to whoever listens there; returns who that is.
@@ -92,15 +124,13 @@ pub(crate) async fn dial<R, W>(
     mut write: W,
     purpose: Purpose,
     me: &Hello,
-    key: Option<&Key>,
 ) -> Result<(Hello, R, Sender<W>), WireError>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let (hello, seal) = in_time(async {
-        let mine = me.encode();
-        send_hello(&mut write, &purpose.magic(), &mine).await?;
+    let hello = in_time(async {
+        send_hello(&mut write, &purpose.magic(), me).await?;
         let code = read.read_u8().await?;
         if code != 0 {
             let refusal = Refusal::of(code).ok_or(WireError::Strange)?;
@@ -109,19 +139,10 @@ where
         let theirs = read_hello(&mut read).await?;
         let hello = Hello::decode(&theirs)?;
         may_speak(me, &hello)?;
-        if let Some(key) = key {
-            let proof = read_proof(&mut read).await?;
-            if !key.is_proof(&proof, Side::Accepts, &mine, &theirs) {
-                return Err(Refusal::Key.into());
-            }
-            let proof = key.proof(Side::Dials, &mine, &theirs);
-            write.write_all(&proof).await?;
-        }
-        let seal = key.map(|key| key.session(&mine, &theirs));
-        Ok((hello, seal))
+        Ok::<_, WireError>(hello)
     })
     .await?;
-    Ok((hello, read, Sender { write, seal }))
+    Ok((hello, read, Sender { write }))
 }
 
 impl<W> Sender<W> {
@@ -143,19 +164,19 @@ impl<W: AsyncWrite + Unpin> Sender<W> {
             .ok()
             .filter(|len| *len as usize <= FRAME_BYTES)
             .ok_or(io::ErrorKind::InvalidInput)?;
-        let mut head = Vec::with_capacity(5 + PROOF_BYTES + payload.len().min(READ_BYTES));
+        let mut head = Vec::with_capacity(5 + payload.len().min(READ_BYTES));
         head.extend(len.to_be_bytes());
-        if let Some(seal) = &mut self.seal {
-            head.extend(seal.seal(&[&kind, payload]));
-        }
         head.extend(kind);
         // Small frames leave in one piece.
         if payload.len() <= READ_BYTES {
             head.extend(payload);
-            return self.write.write_all(&head).await;
+            self.write.write_all(&head).await?;
+        } else {
+            self.write.write_all(&head).await?;
+            self.write.write_all(payload).await?;
         }
-        self.write.write_all(&head).await?;
-        self.write.write_all(payload).await
+        // TLS may hold back what the socket didn't take at once.
+        self.write.flush().await
     }
 }
 
@@ -163,30 +184,26 @@ impl<W: AsyncWrite + Unpin> Sender<W> {
 pub(crate) struct Receiver<R> {
     read: R,
     received: BytesMut,
-    seal: Option<Seal>,
 }
 
 /// Hears who has connected and what for, and says who this is. `received`: the first bytes, which begin as a node's do as far as they go.
 ///
 /// - `me`: `None` when this node isn't part of a cluster; then the other one is told so.
+/// - `in_tls`: whether the connection is within TLS, by which the other one has proved that it has the cluster key.
 /// - `is_double`: whether this node knows another one of that number.
 pub(crate) async fn accept<R, W>(
     read: R,
     mut write: W,
     received: BytesMut,
     me: Option<&Hello>,
-    key: Option<&Key>,
+    in_tls: bool,
     is_double: impl Fn(&Hello) -> bool,
 ) -> Result<(Hello, Purpose, W, Receiver<R>), WireError>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let mut receiver = Receiver {
-        read,
-        received,
-        seal: None,
-    };
+    let mut receiver = Receiver { read, received };
     let (hello, purpose) = in_time(async {
         let magic = receiver.take(MAGIC.len()).await?;
         let purposes = [Purpose::Messages, Purpose::Requests];
@@ -197,6 +214,8 @@ where
             (_, None) => Err(Refusal::Alone),
             (Err(NotHello::Version(_)), _) => Err(Refusal::Version),
             (Err(error), _) => return Err(error.into()),
+            // Whatever it says of a key: it has shown none.
+            (Ok(_), Some(me)) if me.has_key != in_tls => Err(Refusal::Key),
             (Ok(hello), Some(me)) => match may_speak(me, &hello) {
                 Ok(()) if is_double(&hello) => Err(Refusal::SameNumber),
                 Ok(()) => Ok((hello, me)),
@@ -207,21 +226,12 @@ where
             Ok(both) => both,
             Err(refusal) => {
                 write.write_all(&[refusal.code()]).await?;
+                write.flush().await?;
                 return Err(refusal.into());
             }
         };
-        let mine = me.encode();
-        send_hello(&mut write, &[0], &mine).await?;
-        if let Some(key) = key {
-            let proof = key.proof(Side::Accepts, &theirs, &mine);
-            write.write_all(&proof).await?;
-            let proof = receiver.take(PROOF_BYTES).await?;
-            if !key.is_proof(&proof, Side::Dials, &theirs, &mine) {
-                return Err(Refusal::Key.into());
-            }
-        }
-        receiver.seal = key.map(|key| key.session(&theirs, &mine));
-        Ok((hello, purpose))
+        send_hello(&mut write, &[0], me).await?;
+        Ok::<_, WireError>((hello, purpose))
     })
     .await?;
     Ok((hello, purpose, write, receiver))
@@ -243,16 +253,7 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
         if len == 0 || len > FRAME_BYTES {
             return Err(WireError::Frame);
         }
-        let code = match self.seal {
-            Some(_) => self.take(PROOF_BYTES).await?,
-            None => Bytes::new(),
-        };
         let mut frame = self.take(len).await?;
-        if let Some(seal) = &mut self.seal
-            && !seal.is_sealed(&[&frame], &code)
-        {
-            return Err(WireError::Frame);
-        }
         let kind = frame.split_to(1);
         match kind.first() {
             Some(1) => Ok((Kind::Quorum, frame)),
@@ -286,13 +287,15 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
 async fn send_hello<W: AsyncWrite + Unpin>(
     write: &mut W,
     before: &[u8],
-    hello: &[u8],
+    hello: &Hello,
 ) -> Result<(), WireError> {
+    let hello = hello.encode();
     let len = u16::try_from(hello.len()).map_err(|_| WireError::Strange)?;
     let mut out = before.to_vec();
     out.extend(len.to_be_bytes());
     out.extend(hello);
-    Ok(write.write_all(&out).await?)
+    write.write_all(&out).await?;
+    Ok(write.flush().await?)
 }
 
 async fn read_hello<R: AsyncRead + Unpin>(read: &mut R) -> Result<Vec<u8>, WireError> {
@@ -305,111 +308,5 @@ async fn read_hello<R: AsyncRead + Unpin>(read: &mut R) -> Result<Vec<u8>, WireE
     Ok(hello)
 }
 
-async fn read_proof<R: AsyncRead + Unpin>(read: &mut R) -> Result<[u8; PROOF_BYTES], WireError> {
-    let mut proof = [0; PROOF_BYTES];
-    read.read_exact(&mut proof).await?;
-    Ok(proof)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use riverlog_quorum::forming::Introduction;
-    use riverlog_quorum::{DiskId, Member};
-    use riverlog_wire::BrokerId;
-
-    fn hello(broker: i32, has_key: bool) -> Hello {
-        Hello {
-            who: Introduction {
-                member: Member {
-                    broker: BrokerId(broker),
-                    address: String::new(),
-                },
-                disk: DiskId(broker as u64),
-                formed: false,
-            },
-            cluster_id: None,
-            broker_epoch: -1,
-            has_key,
-            nonce: broker as u128,
-        }
-    }
-
-    fn key(byte: u8) -> Option<Key> {
-        Key::new(&[byte; 32])
-    }
-
-    /// Node 1 dials node 2; both outcomes.
-    async fn meet(
-        one: Option<Key>,
-        two: Option<Key>,
-        frames: &[&[u8]],
-    ) -> (Result<(), WireError>, Result<Vec<Bytes>, WireError>) {
-        let (near, far) = tokio::io::duplex(1 << 10);
-        let dials = async {
-            let (read, write) = tokio::io::split(near);
-            let me = hello(1, one.is_some());
-            let purpose = Purpose::Messages;
-            let (_, _read, mut sender) = dial(read, write, purpose, &me, one.as_ref()).await?;
-            for frame in frames {
-                sender.send(Kind::Node, frame).await?;
-            }
-            Ok(())
-        };
-        let accepts = async {
-            let (read, write) = tokio::io::split(far);
-            let me = hello(2, two.is_some());
-            let begun = BytesMut::new();
-            let (other, purpose, _write, mut receiver) =
-                accept(read, write, begun, Some(&me), two.as_ref(), |_| false).await?;
-            assert_eq!(purpose, Purpose::Messages);
-            assert_eq!(other.who.member.broker, BrokerId(1));
-            let mut got = Vec::new();
-            while let Ok((kind, frame)) = receiver.next().await {
-                assert_eq!(kind, Kind::Node);
-                got.push(frame);
-            }
-            Ok(got)
-        };
-        tokio::join!(dials, accepts)
-    }
-
-    #[tokio::test]
-    async fn frames_arrive_with_and_without_a_key() {
-        let long = vec![7; 200_000];
-        for with in [None, key(1)] {
-            let frames: [&[u8]; 3] = [b"one", b"", &long];
-            let (sent, got) = meet(with.clone(), with, &frames).await;
-            sent.unwrap();
-            assert_eq!(got.unwrap(), frames);
-        }
-    }
-
-    #[tokio::test]
-    async fn another_key_or_none_is_refused_on_both_sides() {
-        for (one, two) in [(key(1), key(2)), (key(1), None), (None, key(1))] {
-            let (sent, got) = meet(one, two, &[b"secret"]).await;
-            assert!(sent.is_err());
-            assert!(got.is_err());
-        }
-    }
-
-    #[tokio::test]
-    async fn what_a_frame_announces_is_not_reserved() {
-        let bytes: Vec<u8> = [&u32::MAX.to_be_bytes()[..], b"x"].concat();
-        let mut receiver = Receiver {
-            read: bytes.as_slice(),
-            received: BytesMut::new(),
-            seal: None,
-        };
-        assert!(matches!(receiver.next().await, Err(WireError::Frame)));
-        let bytes: Vec<u8> = [&(60_000_000_u32).to_be_bytes()[..], &[2; 10]].concat();
-        let mut receiver = Receiver {
-            read: bytes.as_slice(),
-            received: BytesMut::new(),
-            seal: None,
-        };
-        assert!(matches!(receiver.next().await, Err(WireError::Io(_))));
-        assert!(receiver.received.capacity() < 1 << 20);
-    }
-}
+mod tests;
