@@ -225,6 +225,8 @@ mutants! {
         PartitionEpochUnchecked = "partition-epoch-unchecked",
         /// A node leads what an image of before its start says.
         OldImageLeads = "old-image-leads",
+        /// A node that starts gives up what an old image doesn't have on it.
+        OldImageTakesAway = "old-image-takes-away",
         /// Logs that metadata hasn't named yet are taken for leftovers.
         StraysRemovedEarly = "strays-removed-early",
         /// A leader takes a follower's word before it has looked whether their logs agree.
@@ -249,6 +251,10 @@ mutants! {
         FencedElected = "fenced-elected",
         /// A node that starts leads on what it led, in the same epoch.
         RestartKeepsEpoch = "restart-keeps-epoch",
+        /// A leader that neither the controller nor followers hear goes on telling where its log ends.
+        NeverAside = "never-aside",
+        /// A node whose disk is full or slow goes on leading.
+        AilingLeads = "ailing-leads",
         /// Nodes that nobody hears of are never fenced.
         SilentNeverFenced = "silent-never-fenced",
         /// Who loses a leadership acknowledges what waits.

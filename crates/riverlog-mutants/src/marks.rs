@@ -116,6 +116,10 @@ marks! {
         NobodyLeads,
         /// A node was fenced that nobody had heard of.
         NodeFenced,
+        /// Another node took over what one with an ailing disk led.
+        Relieved,
+        /// A node that nobody heard left what it led to others.
+        SteppedAside,
         /// A node registered with another disk than before.
         DiskForgot,
         /// A leader asked for a follower that lags to be left out.

@@ -14,7 +14,7 @@ use riverlog_core::metadata::{
 use riverlog_core::share::ShareShard;
 use riverlog_core::transactions::TransactionShard;
 use riverlog_log::{LogKey, LogSettings};
-use riverlog_mutants::{Mark, sometimes};
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{PartitionIndex, TopicId};
 
 use crate::groups::OFFSETS_TOPIC;
@@ -82,7 +82,12 @@ impl Node {
         if all_configured {
             self.follow_rates(&node_configs);
         }
+        let life = self.membership.broker_epoch();
         let may_lead = self.is_registered_in(&image, now);
+        if self.membership.broker_epoch() != life {
+            // What images before this one took away was kept, see below.
+            touched.extend(image.topics.keys());
+        }
         // Whoever tries broken partitions again does it with this image or the one before, and not with one while the other counts.
         let roles = self.roles.lock();
         for topic in touched.iter().filter_map(|id| image.topics.get(id)) {
@@ -150,7 +155,10 @@ impl Node {
                 if let Some(Slot::Here(open)) = slots.get(at) {
                     let open = open.clone();
                     let mut owed = Owed::default();
-                    if self.is_replica(partition) {
+                    // An image from before this life may be old: what it takes away may have come back since, and count. Nothing is given up
+                    // before an image knows of this life.
+                    let stays = !may_lead && !active(Mutant::OldImageTakesAway);
+                    if stays || self.is_replica(partition) {
                         opened |= self.take_role(&open, partition, may_lead, now, &mut owed);
                     } else {
                         self.give_up(&open, &mut owed);
@@ -186,14 +194,18 @@ impl Node {
         }
         self.follow_leaders(&here.here(), now);
         if opened && here.info.internal {
-            match here.info.name.as_str() {
-                OFFSETS_TOPIC => self.open_shards::<GroupShard>(image.id, here.led(), now),
-                TRANSACTIONS_TOPIC => {
-                    self.open_shards::<TransactionShard>(image.id, here.led(), now);
-                }
-                SHARE_TOPIC => self.open_shards::<ShareShard>(image.id, here.led(), now),
-                _ => {}
-            }
+            self.open_coordinators(&here, now);
+        }
+    }
+
+    /// Coordinates what the partitions of an internal topic keep that are led here, and nothing else of it any more.
+    pub(crate) fn open_coordinators(&self, topic: &Topic, now: Now) {
+        let (id, led) = (topic.info.id, topic.led());
+        match topic.info.name.as_str() {
+            OFFSETS_TOPIC => self.open_shards::<GroupShard>(id, led, now),
+            TRANSACTIONS_TOPIC => self.open_shards::<TransactionShard>(id, led, now),
+            SHARE_TOPIC => self.open_shards::<ShareShard>(id, led, now),
+            _ => {}
         }
     }
 

@@ -248,3 +248,40 @@ fn catching_up_keeps_to_its_rate_and_the_tail_doesnt_feel_it() {
         assert_eq!(cluster.image("t").replicas, ids(&[1, 2, 4]), "{key}");
     }
 }
+
+/// What a node hears of after a start begins long before it went: by that its copy had been taken away once, and was here again since. It
+/// was removed then, with what it alone might have had.
+#[test]
+fn a_node_that_starts_keeps_a_copy_that_had_been_away_and_come_back() {
+    let mut cluster = cluster(3);
+    put(&mut cluster, "a");
+    for replicas in [&[2, 3][..], &[1, 2, 3]] {
+        assert_eq!(reassign(&mut cluster, 1, Some(replicas)), ErrorCode::NONE);
+        cluster.run(3 * second());
+    }
+    assert_eq!(cluster.image("t").isr.len(), 3);
+    put(&mut cluster, "b");
+    cluster.led_at(1);
+    for id in 1..=3 {
+        cluster.kill(id);
+    }
+    cluster.start(1);
+    assert_eq!(end_at(&cluster, 1), Some(2));
+    assert!(has_files(&cluster, 1));
+    cluster.run(second());
+    assert_eq!(end_at(&cluster, 1), Some(2));
+    // One that has gone for good goes when the node knows of all that came meanwhile.
+    cluster.start(2);
+    cluster.start(3);
+    cluster.run(5 * second());
+    assert_eq!(all(&mut cluster), ["a", "b"]);
+    cluster.kill(3);
+    assert_eq!(reassign(&mut cluster, 1, Some(&[1, 2])), ErrorCode::NONE);
+    cluster.run(5 * second());
+    cluster.start(3);
+    assert!(has_files(&cluster, 3));
+    cluster.run(3 * second());
+    assert_eq!(end_at(&cluster, 3), None);
+    assert!(!has_files(&cluster, 3));
+    assert_eq!(all(&mut cluster), ["a", "b"]);
+}
