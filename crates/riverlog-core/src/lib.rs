@@ -9,6 +9,7 @@
 pub mod balance;
 pub mod config;
 pub mod coordinator;
+pub mod disk_health;
 pub mod groups;
 pub mod metadata;
 pub mod replica;

@@ -107,6 +107,8 @@ struct Seen {
     joining: bool,
     /// Under which it last spoke.
     broker_epoch: i64,
+    /// When it last spoke in this epoch.
+    heard: Option<Duration>,
 }
 
 impl Leader {
@@ -220,6 +222,7 @@ impl Leader {
                 in_sync: false,
                 joining: false,
                 broker_epoch: -1,
+                heard: None,
             });
             follower.in_sync = isr.contains(id);
             follower.joining = false;
@@ -256,6 +259,7 @@ impl Leader {
             .get_mut(&who)
             .ok_or(FollowerError::NotAReplica { who })?;
         follower.position = Some(position);
+        follower.heard = Some(now.mono);
         if at >= end {
             follower.caught_up = now.mono;
             follower.goal = None;
@@ -340,6 +344,14 @@ impl Leader {
     /// log's end is the truth then. Before, it may be less than an earlier leader has said.
     pub fn is_settled(&self) -> bool {
         self.high_watermark >= self.began
+    }
+
+    /// Whether so many others have followed this leadership within `time` that those who haven't are fewer than min ISR: then no later
+    /// leader can have had anything acknowledged before that. `now`: on the monotonic clock.
+    pub fn is_followed(&self, time: Duration, now: Duration) -> bool {
+        let silent = |f: &&Seen| f.heard.is_none_or(|at| now.saturating_sub(at) > time);
+        let silent = self.followers.values().filter(silent).count();
+        silent < self.effective_min_isr()
     }
 
     /// In-sync followers, and those that are to be, that have not had everything for longer than `max_lag` (`replica.lag.time.max.ms`): the controller

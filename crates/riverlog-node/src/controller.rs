@@ -389,6 +389,7 @@ impl Node {
             rack: self.settings.rack.clone(),
             fenced: self.settings.quorum == Quorum::Shared,
             stopping: false,
+            ailing: false,
             incarnation: self.membership.incarnation(),
             disk: self.volume.disk_id(),
         };

@@ -154,6 +154,7 @@ impl Node {
             .partitions
             .iter()
             .map(|p| self.tables.find(&p.topic, p.partition))
+            .map(|found| found.map_err(|error| self.or_not_yet(error)))
             .collect();
         let request = Request {
             command,
@@ -178,7 +179,9 @@ impl Node {
         self.saw(now);
         self.metrics.fetch_requests.fetch_add(1, Ordering::Relaxed);
         let asked = command.partitions.iter();
-        let partitions = asked.map(|p| self.tables.find_copy(&p.topic, p.partition));
+        let partitions = asked
+            .map(|p| self.tables.find_copy(&p.topic, p.partition))
+            .map(|found| found.map_err(|error| self.or_not_yet(error)));
         let mut request = Request {
             partitions: partitions.collect(),
             command,
@@ -462,7 +465,16 @@ impl Request {
                         Some(_) => (0, false),
                         None => (left, first),
                     };
-                    state.look(asked, self.command.isolation, self.any_copy, left, first)
+                    let aside = partition.stands_aside(&state);
+                    let looked =
+                        state.look(asked, self.command.isolation, self.any_copy, left, first);
+                    match looked {
+                        // What comes next comes to somebody else.
+                        Ok((fetched, None)) if aside && fetched.diverging_epoch.is_none() => {
+                            Err(ErrorCode::NOT_LEADER_OR_FOLLOWER)
+                        }
+                        looked => looked,
+                    }
                 }
             };
             if partition.is_err() {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverlog_core::Now;
+use riverlog_core::disk_health::DiskHealth;
 use riverlog_log::{DiskError, Flush, FlushDone};
 use riverlog_mutants::{Mark, sometimes};
 use riverlog_wire::{ErrorCode, Offset};
@@ -25,12 +26,33 @@ const RETRY: Duration = Duration::from_millis(250);
 /// The write-ahead log gets its upkeep after each such part of it was used.
 const WAL_PARTS: u64 = 16;
 
-#[derive(Default)]
 pub(crate) struct GroupCommit {
     gate: Gate,
     state: Mutex<FlushState>,
+    health: Mutex<Health>,
     /// Partitions whose segments are durable up to their end, which counts only once an entry of the log's own is, too.
     behind: Mutex<Vec<Arc<Partition>>>,
+}
+
+struct Health {
+    disk: DiskHealth,
+    /// What was told of it.
+    ailing: bool,
+}
+
+impl GroupCommit {
+    /// `slow`: a commit that takes longer is too slow for a leader.
+    pub(crate) fn new(slow: Duration) -> GroupCommit {
+        GroupCommit {
+            gate: Gate::default(),
+            state: Mutex::default(),
+            health: Mutex::new(Health {
+                disk: DiskHealth::new(slow),
+                ailing: false,
+            }),
+            behind: Mutex::default(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -64,6 +86,7 @@ impl Node {
             let flush = self.volume.take_flush();
             if flush.is_some() {
                 state.since = self.latest();
+                commit.health.lock().disk.began(state.since);
                 commit.gate.out();
             }
             flush
@@ -75,6 +98,28 @@ impl Node {
             self.release_flushed();
         }
         flush
+    }
+
+    /// Whether others had better lead what this node leads: its disk takes nothing, or too slowly.
+    pub(crate) fn is_ailing(&self, now: Now) -> bool {
+        let full = self.is_tight() || self.disk_full.load(Ordering::Relaxed);
+        let takes = !full && !self.has_failed();
+        let ailing = {
+            let mut health = self.commit.health.lock();
+            let ailing = health.disk.is_ailing(takes, now.mono);
+            if std::mem::replace(&mut health.ailing, ailing) == ailing {
+                return ailing;
+            }
+            ailing
+        };
+        let slow = takes && ailing;
+        if slow || !ailing {
+            self.host.notice(match ailing {
+                true => Notice::DiskSlow,
+                false => Notice::DiskWell,
+            });
+        }
+        ailing
     }
 
     /// Entries were queued for the write-ahead log: the next group commit takes them along.
@@ -176,6 +221,7 @@ impl Node {
         if more {
             self.host.jobs_ready();
         }
+        self.commit.health.lock().disk.ended(now.mono);
         self.metrics.flushes.fetch_add(1, Ordering::Relaxed);
         let took = now.mono.saturating_sub(since);
         self.metrics.flush_nanos.fetch_add(

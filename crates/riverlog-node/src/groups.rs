@@ -156,8 +156,11 @@ impl Node {
             return None;
         };
         let count = i32::try_from(topic.partitions.len()).ok()?;
-        let index = usize::try_from(partition_for(name, count)).ok()?;
-        topic.partitions.get(index)?.leader
+        let index = partition_for(name, count);
+        let partition = topic.partitions.get(usize::try_from(index).ok()?)?;
+        partition
+            .leader
+            .filter(|_| !self.stands_aside(topic.id, index))
     }
 
     /// A command to a group.

@@ -8,6 +8,7 @@
 mod admit;
 mod append;
 mod apply;
+mod aside;
 mod bounded;
 mod budget;
 mod cleaner;

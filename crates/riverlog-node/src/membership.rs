@@ -1,6 +1,7 @@
 //! A node's own place in its cluster: it registers, says that it lives, and gives its leaderships away before it stops.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverlog_core::Now;
@@ -8,12 +9,26 @@ use riverlog_core::metadata::{AdminAnswer, AdminCommand, MetadataImage};
 use riverlog_mutants::{Mutant, active};
 use riverlog_wire::ErrorCode;
 
+use crate::command::Reply;
 use crate::controller::AdminReply;
 use crate::node::Node;
 use crate::quorum::Quorum;
 use crate::timers::Timer;
 
-pub(crate) struct Membership(Mutex<State>);
+/// Clients that may wait until the node is let in.
+const WAITING: usize = 10_000;
+
+pub(crate) struct Membership {
+    state: Mutex<State>,
+    /// When the session ends that the controller has confirmed last, in nanoseconds of the monotonic clock.
+    ends: AtomicU64,
+    /// This life of the node was let in once.
+    was_let_in: AtomicBool,
+    /// Who waits for that, and until when.
+    waiting: Mutex<Vec<(Duration, Reply<bool>)>>,
+    /// Of what it leads something is left to others, see [`Node::step_aside`].
+    pub(crate) aside: AtomicBool,
+}
 
 struct State {
     /// Drawn for this registration.
@@ -27,28 +42,61 @@ struct State {
     may_stop: bool,
     /// A registration or a heartbeat is out.
     asked: bool,
+    /// When that went out.
+    asked_at: Duration,
+    /// This node leads the quorum, and a majority doesn't answer it: what it confirms to itself says nothing.
+    unanswered: bool,
 }
 
 impl Membership {
-    pub(crate) fn new(incarnation: u128) -> Membership {
-        Membership(Mutex::new(State {
-            incarnation,
-            epoch: None,
-            fenced: true,
-            caught_up: false,
-            stopping: false,
-            may_stop: false,
-            asked: false,
-        }))
+    pub(crate) fn new(incarnation: u128, quorum: Quorum) -> Membership {
+        Membership {
+            state: Mutex::new(State {
+                incarnation,
+                epoch: None,
+                fenced: true,
+                caught_up: false,
+                stopping: false,
+                may_stop: false,
+                asked: false,
+                asked_at: Duration::ZERO,
+                unanswered: false,
+            }),
+            ends: AtomicU64::new(match quorum {
+                // Nobody has to confirm it.
+                Quorum::Own => u64::MAX,
+                Quorum::Shared => 0,
+            }),
+            was_let_in: AtomicBool::new(quorum == Quorum::Own),
+            waiting: Mutex::default(),
+            aside: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn incarnation(&self) -> u128 {
-        self.0.lock().incarnation
+        self.state.lock().incarnation
     }
 
     /// Under which this life is registered.
     pub(crate) fn broker_epoch(&self) -> Option<i64> {
-        self.0.lock().epoch
+        self.state.lock().epoch
+    }
+
+    /// Nobody takes this node for gone before that.
+    fn lives_until(&self, end: Duration) {
+        let nanos = u64::try_from(end.as_nanos()).unwrap_or(u64::MAX);
+        self.ends.fetch_max(nanos, Ordering::Relaxed);
+    }
+
+    /// Whether the controller may have taken this node for gone: it has confirmed nothing for a whole session.
+    pub(crate) fn has_lapsed(&self, now: Duration) -> bool {
+        let ends = Duration::from_nanos(self.ends.load(Ordering::Relaxed));
+        now > ends && !active(Mutant::NeverAside)
+    }
+
+    /// What [`crate::quorum::QuorumEvent::Majority`] says.
+    pub(crate) fn answered(&self, by_majority: bool) {
+        self.state.lock().unanswered = !by_majority;
     }
 }
 
@@ -57,7 +105,52 @@ impl Node {
     pub fn is_let_in(&self) -> bool {
         match self.settings.quorum {
             Quorum::Own => true,
-            Quorum::Shared => !self.membership.0.lock().fenced,
+            Quorum::Shared => !self.membership.state.lock().fenced,
+        }
+    }
+
+    /// Whether this life of the node was let in, and so has applied all metadata that there was when it began. Until then a topic that it
+    /// doesn't know may be there, and so may all other nodes. A node alone always was.
+    pub fn was_let_in(&self) -> bool {
+        self.membership.was_let_in.load(Ordering::Acquire)
+    }
+
+    /// Answers once this life of the node was let in; `false` when that takes longer than `patience` (to the next heartbeat), when too many
+    /// wait, and at a stop.
+    pub fn when_let_in(&self, patience: Duration, now: Now, reply: Reply<bool>) {
+        self.saw(now);
+        {
+            let mut waiting = self.membership.waiting.lock();
+            if !self.was_let_in() && waiting.len() < WAITING && !self.is_closing() {
+                return waiting.push((now.mono + patience, reply));
+            }
+        }
+        reply.send(self.was_let_in());
+    }
+
+    /// Answers those who wait no longer to be told of, and all of them once there is nothing to wait for.
+    pub(crate) fn answer_waiting_to_be_let_in(&self, now: Now) {
+        let all = self.was_let_in() || self.is_closing();
+        let due: Vec<_> = {
+            let mut waiting = self.membership.waiting.lock();
+            waiting
+                .extract_if(.., |(until, _)| all || *until <= now.mono)
+                .collect()
+        };
+        for (_, reply) in due {
+            reply.send(self.was_let_in());
+        }
+    }
+
+    /// What is not known yet isn't unknown.
+    pub(crate) fn or_not_yet(&self, error: ErrorCode) -> ErrorCode {
+        let unknown = [
+            ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode::UNKNOWN_TOPIC_ID,
+        ];
+        match unknown.contains(&error) && !self.was_let_in() {
+            true => ErrorCode::NOT_LEADER_OR_FOLLOWER,
+            false => error,
         }
     }
 
@@ -65,7 +158,7 @@ impl Node {
     /// when it takes too long, comes [`Node::close`].
     pub fn prepare_to_stop(&self, now: Now) {
         self.saw(now);
-        self.membership.0.lock().stopping = true;
+        self.membership.state.lock().stopping = true;
         if self.settings.quorum == Quorum::Shared {
             self.beat(now);
         }
@@ -74,7 +167,7 @@ impl Node {
     /// Whether nobody counts on this node any more, after [`Node::prepare_to_stop`]: what is led here has no other copy that is up
     /// to it. A node alone may always stop.
     pub fn may_stop(&self) -> bool {
-        self.settings.quorum == Quorum::Own || self.membership.0.lock().may_stop
+        self.settings.quorum == Quorum::Own || self.membership.state.lock().may_stop
     }
 
     /// The first steps of a node in a cluster.
@@ -91,6 +184,8 @@ impl Node {
     /// The timer of heartbeats came due.
     pub(crate) fn beat_and_go_on(&self, now: Now) {
         self.beat(now);
+        self.answer_waiting_to_be_let_in(now);
+        self.step_aside(now);
         if self.is_controller() {
             self.fence_the_silent(now);
             self.rebalance_when_on(now);
@@ -104,9 +199,13 @@ impl Node {
 
     /// Registers, or says that this node lives.
     pub(crate) fn beat(&self, now: Now) {
+        let ailing = self.is_ailing(now);
         let command = {
-            let mut state = self.membership.0.lock();
+            let mut state = self.membership.state.lock();
             let free = !std::mem::replace(&mut state.asked, true);
+            if free {
+                state.asked_at = now.mono;
+            }
             free.then_some((state.epoch, state.stopping))
         };
         match command {
@@ -117,6 +216,7 @@ impl Node {
                     epoch,
                     position: self.image.load().position,
                     stopping,
+                    ailing,
                 };
                 self.submit(command, AdminReply::Heartbeat, now);
             }
@@ -139,15 +239,21 @@ impl Node {
 
     /// This node's registration was answered. What it means is in the image.
     pub(crate) fn joined(&self, _answer: Result<AdminAnswer, ErrorCode>) {
-        self.membership.0.lock().asked = false;
+        self.membership.state.lock().asked = false;
     }
 
     pub(crate) fn heartbeat_answered(&self, answer: Result<AdminAnswer, ErrorCode>, now: Now) {
         let image = self.image();
         let mut first = false;
+        let here = self.is_controller();
         {
-            let mut state = self.membership.0.lock();
+            let mut state = self.membership.state.lock();
             state.asked = false;
+            if answer.is_ok() && !(here && state.unanswered) {
+                // The controller counts from when it heard this, which was later.
+                let end = state.asked_at + self.settings.cluster.session;
+                self.membership.lives_until(end);
+            }
             match answer {
                 Ok(AdminAnswer::Heartbeat {
                     may_stop, position, ..
@@ -175,6 +281,9 @@ impl Node {
         if first {
             self.remove_strays(&image);
         }
+        if self.is_aside() {
+            self.step_aside(now);
+        }
         if !self.is_let_in() && first {
             self.beat(now);
         }
@@ -184,7 +293,7 @@ impl Node {
     pub(crate) fn is_known_in(&self, image: &MetadataImage) -> bool {
         self.settings.quorum == Quorum::Own || {
             let known = image.brokers.get(&self.settings.broker);
-            known.is_some_and(|b| b.incarnation == self.membership.0.lock().incarnation)
+            known.is_some_and(|b| b.incarnation == self.membership.state.lock().incarnation)
         }
     }
 
@@ -194,15 +303,26 @@ impl Node {
             return true;
         }
         let known = image.brokers.get(&self.settings.broker);
-        let mut state = self.membership.0.lock();
+        let mut state = self.membership.state.lock();
         let mine = known.filter(|b| b.incarnation == state.incarnation);
         let Some(mine) = mine else {
             return active(Mutant::OldImageLeads);
         };
         let news = state.epoch != Some(mine.epoch);
+        let let_in = state.fenced && !mine.fenced;
         state.epoch = Some(mine.epoch);
         state.fenced = mine.fenced;
         drop(state);
+        if let_in {
+            let end = now.mono + self.settings.cluster.session;
+            self.membership.lives_until(end);
+            // Who waits is answered by the next heartbeat: this image doesn't count yet.
+            self.membership.was_let_in.store(true, Ordering::Release);
+            let (_, first) = self.timers.add(now.mono, Timer::BeatSoon);
+            if first {
+                self.host.deadline_changed();
+            }
+        }
         self.registered.store(true, Ordering::Relaxed);
         if news {
             // Asks for records and heartbeats carry it.

@@ -191,7 +191,6 @@ impl Node {
             append_bytes: Budget::new(budgets.append_bytes),
             parked: Budget::new(budgets.parked),
             cold_bytes: Budget::new(budgets.cold_read_bytes),
-            settings: parts.settings,
             host: parts.host,
             entropy: parts.entropy,
             volume: parts.volume,
@@ -205,12 +204,13 @@ impl Node {
             lanes: Lanes::default(),
             peers: Peers::default(),
             replication: Replication::default(),
-            membership: Membership::new(parts.incarnation),
+            membership: Membership::new(parts.incarnation, parts.settings.quorum),
             unclaimed: Unclaimed::default(),
             this,
             producers: ProducerIds::default(),
             jobs: Jobs::default(),
-            commit: GroupCommit::default(),
+            // Half of what others wait for a follower.
+            commit: GroupCommit::new(parts.settings.cluster.max_lag / 2),
             tight: Tight::default(),
             damages: Damages::default(),
             disk: parts.disk,
@@ -231,6 +231,7 @@ impl Node {
             registered: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             latest: AtomicU64::new(0),
+            settings: parts.settings,
         }
     }
 
@@ -258,7 +259,10 @@ impl Node {
     /// A partition that is led here; UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, NOT_LEADER_OR_FOLLOWER, or
     /// KAFKA_STORAGE_ERROR when its log can't be opened.
     pub fn partition(&self, topic: &TopicRef, partition: i32) -> Result<PartitionRef, ErrorCode> {
-        self.tables.find(topic, partition).map(PartitionRef)
+        let found = self.tables.find(topic, partition);
+        found
+            .map(PartitionRef)
+            .map_err(|error| self.or_not_yet(error))
     }
     /// Partitions that should be here but can't be opened: topic, number, and why. In order.
     pub fn broken_partitions(&self) -> Vec<(TopicId, i32, String)> {
@@ -299,7 +303,8 @@ impl Node {
         self.saw(now);
         self.fetch_partitions(command, now, reply);
     }
-    /// ListOffsets for one partition.
+    /// ListOffsets for one partition. NOT_LEADER_OR_FOLLOWER also where another node may lead by [now](Node::saw): an end that is told is
+    /// not older than `broker.session.timeout.ms`.
     pub fn offset(
         &self,
         partition: &PartitionRef,
@@ -498,7 +503,10 @@ impl Node {
                 Timer::ShareAsks => self.share_asks_due(now),
                 Timer::Burial(burial) => self.bury_again(&burial, now),
                 Timer::Heartbeat => self.beat_and_go_on(now),
-                Timer::BeatSoon => self.beat(now),
+                Timer::BeatSoon => {
+                    self.beat(now);
+                    self.answer_waiting_to_be_let_in(now);
+                }
                 Timer::Ask(leader, lane) => self.ask_again(leader, lane, now),
                 Timer::PeerWait(follower, lane) => self.answer_late(follower, lane, now),
                 Timer::InSync => self.look_after_isrs(now),
@@ -542,7 +550,8 @@ impl Node {
         }
     }
 
-    pub(crate) fn saw(&self, now: Now) {
+    /// The host's clocks say `now`. Most calls say so; one that has no time goes by the latest that was said.
+    pub fn saw(&self, now: Now) {
         let nanos = u64::try_from(now.mono.as_nanos()).unwrap_or(u64::MAX);
         self.latest.fetch_max(nanos, Ordering::Relaxed);
     }

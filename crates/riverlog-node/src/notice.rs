@@ -126,6 +126,17 @@ pub enum Notice {
         /// Where its copy ends: what was acknowledged from here on is gone.
         end: Offset,
     },
+    /// No controller has confirmed this node's session, and too few followers ask: others may lead what it leads. Clients are sent there.
+    SteppedAside {
+        /// How many partitions.
+        partitions: usize,
+    },
+    /// The controller, or followers, hear this node again: it serves what it leads.
+    HeardAgain,
+    /// The disk takes what it is given too slowly: in a cluster other nodes lead what this one led, where they can.
+    DiskSlow,
+    /// It isn't slow any more, takes writes again, and may lead again.
+    DiskWell,
     /// The disk has no room: appends are refused until it has.
     DiskFull,
     /// Appends are taken again.
@@ -218,6 +229,16 @@ impl fmt::Display for Notice {
                 "this node leads {topic}-{partition} by an unclean election: it had left the in-sync replicas, and records that were acknowledged at offset {end} or later are lost; \
                  consumers that were beyond go back there"
             ),
+            Notice::SteppedAside { partitions } => write!(
+                f,
+                "neither the controller nor enough followers hear this node, and others may lead its {partitions} partitions by now: \
+                 clients are sent to look for them; look at the network between the nodes, and whether a majority of them runs"
+            ),
+            Notice::HeardAgain => f.write_str("the other nodes hear this one again: it serves what it leads"),
+            Notice::DiskSlow => f.write_str(
+                "the disk is slow: other nodes lead what this one led, where they are in sync; look at what else uses it, and at its health",
+            ),
+            Notice::DiskWell => f.write_str("the disk has been well for a while: this node may lead again"),
             Notice::DiskFull => {
                 f.write_str("the disk is full: records are refused until there is room")
             }

@@ -140,10 +140,17 @@ impl Node {
         current: LeaderEpoch,
         reply: Reply<OffsetAnswer>,
     ) {
-        let looked = partition
-            .state
-            .lock()
-            .find_offset(query, isolation, current);
+        let now = self.latest();
+        let lapsed = self.membership.has_lapsed(now);
+        let looked = {
+            let mut state = partition.state.lock();
+            let session = self.settings.cluster.session;
+            // Looked at here and not from time to time: what is told must not be older than a session.
+            match lapsed && !state.leader.is_followed(session, now) {
+                true => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+                false => state.find_offset(query, isolation, current),
+            }
+        };
         match looked {
             Err(error) => reply.send(nothing(error)),
             Ok(Looked::Answer(answer)) => reply.send(answer),

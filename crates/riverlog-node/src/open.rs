@@ -212,6 +212,7 @@ impl Node {
         self.run_all_jobs(now);
         self.stop_controller(now);
         self.give_up_trims();
+        self.answer_waiting_to_be_let_in(now);
         self.close_shards::<GroupShard>(None, now);
         self.close_shards::<TransactionShard>(None, now);
         self.close_sharing(None, now);

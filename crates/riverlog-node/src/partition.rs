@@ -39,7 +39,7 @@ pub(crate) enum Role {
 
 /// A partition of which a copy is here.
 pub(crate) struct Partition {
-    /// Led here; the truth is in the state, this is for those who don't want the lock.
+    /// Led here, and not left to others (`aside`); whether it is led is in the state, this is for those who don't want the lock.
     pub(crate) leads: AtomicBool,
     pub(crate) key: LogKey,
     pub(crate) topic: Arc<TopicInfo>,

@@ -91,6 +91,12 @@ pub enum QuorumEvent {
         /// [`Proposal::number`].
         number: u64,
     },
+    /// This node leads the quorum, and a majority of the voters answers it, or doesn't any more: another one may lead by now. Told when it
+    /// changes; a leadership begins with one that does.
+    Majority {
+        /// Whether it does.
+        answers: bool,
+    },
     /// Everything up to an index at once: at the start, and where the entries before it are gone. One that isn't ahead of
     /// what was applied is passed over.
     Snapshot(MetadataSnapshot),
@@ -144,6 +150,7 @@ impl Node {
                 records,
             } => self.quorum_committed(index, term, &records, now),
             QuorumEvent::Refused { number } => self.quorum_refused(number, now),
+            QuorumEvent::Majority { answers } => self.membership.answered(answers),
             QuorumEvent::Snapshot(snapshot) => self.quorum_snapshot(&snapshot, now),
         }
     }

@@ -44,7 +44,8 @@ impl Node {
         if !BrokerValues(&self.node_configs(&image)).is_true("riverlog.rebalance") {
             return;
         }
-        let away = image.brokers.values().any(|b| b.fenced || b.stopping);
+        let brokers = &image.brokers;
+        let away = brokers.values().any(|b| b.fenced || b.stopping || b.ailing);
         let all = || image.topics.values().flat_map(|t| &t.partitions);
         if away || all().any(PartitionImage::is_moving) {
             self.look_at_balance_again();

@@ -26,6 +26,8 @@ struct State {
     /// The term of the last entry that was handed in.
     handed: u64,
     told: (u64, Option<BrokerId>),
+    /// A majority doesn't answer, and the node was told so.
+    unanswered: bool,
 }
 
 impl Leadership {
@@ -43,6 +45,14 @@ impl Leadership {
         if term >= state.term {
             (state.term, state.leader) = (term, leader);
             self.tell(&mut state);
+        }
+    }
+
+    /// Whether a majority answers this node, where it leads.
+    pub(crate) fn answered(&self, answers: bool) {
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.unanswered, !answers) == answers {
+            self.steps.event(QuorumEvent::Majority { answers });
         }
     }
 

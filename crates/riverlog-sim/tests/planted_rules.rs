@@ -83,6 +83,7 @@ impl World {
                 rack: None,
                 fenced: true,
                 stopping: false,
+                ailing: false,
                 incarnation: life,
                 disk: id as u128,
             },
@@ -98,6 +99,7 @@ impl World {
             epoch,
             position,
             stopping: false,
+            ailing: false,
         });
     }
 

@@ -108,6 +108,8 @@ pub struct BrokerImage {
     pub fenced: bool,
     /// About to stop: leads nothing and joins no ISR any more.
     pub stopping: bool,
+    /// Its disk takes nothing, or too slowly: it leads only where nobody else can.
+    pub ailing: bool,
     /// Drawn at each start, so that a registration that comes twice is one; 0: not said.
     pub incarnation: u128,
     /// The data folder's own id; another one has none of what the node had. 0: not said.
@@ -257,6 +259,8 @@ pub enum AdminCommand {
         position: Offset,
         /// It wants to stop: its leaderships are to go elsewhere first.
         stopping: bool,
+        /// Its disk takes nothing, or too slowly: others are to lead where they can.
+        ailing: bool,
     },
     /// A node hasn't said for too long that it lives.
     Fence {

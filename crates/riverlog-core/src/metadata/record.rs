@@ -39,6 +39,7 @@ mod tag {
     pub(super) const INCARNATION: u32 = 0;
     pub(super) const DISK: u32 = 1;
     pub(super) const STOPPING: u32 = 2;
+    pub(super) const AILING: u32 = 3;
     pub(super) const ELR: u32 = 0;
 }
 
@@ -103,12 +104,17 @@ impl MetadataRecord {
                     (tag::DISK, broker.disk),
                 ];
                 let said = ids.iter().filter(|(_, id)| *id != 0);
-                w.tagged_fields_len(said.clone().count() + usize::from(broker.stopping));
+                let flags = [
+                    (tag::STOPPING, broker.stopping),
+                    (tag::AILING, broker.ailing),
+                ];
+                let flags = flags.iter().filter(|(_, set)| *set);
+                w.tagged_fields_len(said.clone().count() + flags.clone().count());
                 for (tag, id) in said {
                     w.tagged_field(*tag, |w| w.raw(&id.to_be_bytes()));
                 }
-                if broker.stopping {
-                    w.tagged_field(tag::STOPPING, |w| w.bool(true));
+                for (tag, _) in flags {
+                    w.tagged_field(*tag, |w| w.bool(true));
                 }
             }
             MetadataRecord::Partition { partition, .. } if !partition.elr.is_empty() => {
@@ -236,6 +242,7 @@ fn read_tags(record: &mut MetadataRecord, r: &mut Reader<'_>) -> Result<(), Meta
                 tag::INCARNATION => broker.incarnation = read_u128(r)?,
                 tag::DISK => broker.disk = read_u128(r)?,
                 tag::STOPPING => broker.stopping = r.bool()?,
+                tag::AILING => broker.ailing = r.bool()?,
                 _ => return Ok(false),
             }
             Ok(true)
@@ -290,6 +297,7 @@ fn read_body(kind: u32, version: u32, r: &mut Reader<'_>) -> Result<MetadataReco
                 rack,
                 fenced,
                 stopping: false,
+                ailing: false,
                 incarnation: 0,
                 disk: 0,
             })

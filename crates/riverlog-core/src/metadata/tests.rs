@@ -101,6 +101,7 @@ fn broker(id: i32) -> BrokerImage {
         rack: None,
         fenced: false,
         stopping: false,
+        ailing: false,
         incarnation: 0,
         disk: 0,
     }

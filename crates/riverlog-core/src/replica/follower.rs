@@ -144,7 +144,7 @@ impl Follower {
         }
     }
 
-    /// What an answer that matches brought has been appended, and the log ends at `end`. Returns the high watermark when it
+    /// What an answer that matches brought has been appended, and everything before `end` is written. Returns the high watermark when it
     /// moved. Never beyond what is here.
     pub fn appended(&mut self, leaders: Offset, end: Offset) -> Option<Offset> {
         let known = match active(Mutant::WatermarkPastEnd) {

@@ -41,6 +41,8 @@ mod answer {
     pub(super) const HEARTBEAT: u32 = 4;
 }
 
+/// The tag of a heartbeat of a node whose disk is ailing.
+const AILING: u32 = 0;
 /// The tag of an answer's position.
 const POSITION: u32 = 0;
 /// The tag of the log starts of what is asked, in its order.
@@ -215,6 +217,13 @@ impl Message {
             }
         }
         match self {
+            Message::Forward {
+                command: AdminCommand::Heartbeat { ailing: true, .. },
+                ..
+            } => {
+                w.tagged_fields_len(1);
+                w.tagged_field(AILING, |w| w.bool(true));
+            }
             Message::Forwarded { position, .. } => {
                 w.tagged_fields_len(1);
                 w.tagged_field(POSITION, |w| w.i64(position.0));
@@ -307,6 +316,13 @@ impl Message {
         };
         r.tagged_fields(|tag, r| {
             match (&mut message, tag) {
+                (
+                    Message::Forward {
+                        command: AdminCommand::Heartbeat { ailing, .. },
+                        ..
+                    },
+                    AILING,
+                ) => *ailing = r.bool()?,
                 (Message::Forwarded { position, .. }, POSITION) => *position = Offset(r.i64()?),
                 (Message::Ask { asks, .. } | Message::Report { asks, .. }, STARTS) => {
                     let len = r.compact_array_len(8)?;

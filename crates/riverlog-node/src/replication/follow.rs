@@ -423,7 +423,8 @@ impl State {
                     FollowerAnswer::Matches { high_watermark, .. } => high_watermark,
                     _ => Offset::ZERO,
                 };
-                let moved = following.follower.appended(leaders, log.log_end_offset());
+                // What is still to be written may be cut again, where the disk is full.
+                let moved = following.follower.appended(leaders, log.written());
                 if let Some(high_watermark) = moved {
                     log.settle_transactions(high_watermark);
                 }

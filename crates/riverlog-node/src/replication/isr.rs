@@ -77,9 +77,11 @@ impl Node {
         };
         let image = self.image.load_full();
         let me = self.settings.broker;
-        let is_up = |id| {
+        let is_up = |id, needed| {
             let broker = image.brokers.get(&id)?;
-            (!broker.fenced && !broker.stopping).then_some(broker.epoch)
+            let takes_part = !broker.fenced && !broker.stopping;
+            // An ailing disk holds the others up, which is better than nothing.
+            (takes_part && (needed || !broker.ailing)).then_some(broker.epoch)
         };
         let mut changes = Vec::new();
         for (key, partition) in &wanted {
@@ -92,6 +94,8 @@ impl Node {
                 continue;
             }
             let max_lag = self.settings.cluster.max_lag;
+            let needed = state.leader.isr_len() < state.min_isr;
+            let is_up = |id| is_up(id, needed);
             let isr = state.leader.propose_isr((me, epoch), max_lag, now, is_up);
             if let Some(isr) = isr {
                 leading.asked = true;

@@ -9,7 +9,7 @@ use riverlog_core::metadata::PartitionImage;
 use riverlog_core::replica::{Follower, Leader};
 use riverlog_log::{Log, LogKey};
 use riverlog_mutants::{Mark, Mutant, active, sometimes};
-use riverlog_wire::{BrokerId, ErrorCode, Offset, PartitionIndex, TopicId};
+use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, PartitionIndex, TopicId};
 
 use super::Lane;
 use crate::bounded::Bound;
@@ -33,6 +33,24 @@ impl Node {
             leads: state.leads(),
             partition: state.describe(&partition),
         })
+    }
+
+    /// The leader epoch of the record at an offset of the copy here; `None` when it isn't there. Copies with one epoch at an offset have the
+    /// same content up to it.
+    pub fn epoch_of_copy(
+        &self,
+        topic: TopicId,
+        partition: i32,
+        offset: Offset,
+    ) -> Option<LeaderEpoch> {
+        let partition = self.by_key(LogKey {
+            topic,
+            partition: PartitionIndex(partition),
+        })?;
+        let state = partition.state.lock();
+        let log = state.log.as_ref()?;
+        let here = log.log_start_offset() <= offset && offset < log.log_end_offset();
+        here.then(|| log.epoch_at(offset))
     }
 
     /// Whether a copy belongs here.
@@ -70,7 +88,9 @@ impl Node {
             };
             state.follow(image, lane, owed);
         }
-        partition.leads.store(leads, Ordering::Release);
+        // One that stands aside does so until somebody hears it.
+        let aside = before && leads && !partition.leads.load(Ordering::Acquire);
+        partition.leads.store(leads && !aside, Ordering::Release);
         let end = state.log.as_ref().map(Log::log_end_offset);
         drop(state);
         if let Some(end) = end.filter(|_| unclean && !before) {
@@ -174,8 +194,8 @@ impl State {
         self.wake(owed);
     }
 
-    /// Another node leads: what waits here isn't answered by what it waits for.
-    fn refuse_all(&mut self, owed: &mut Owed) {
+    /// Another node leads, or may: what waits here isn't answered by what it waits for.
+    pub(crate) fn refuse_all(&mut self, owed: &mut Owed) {
         for queue in [&mut self.acks_all, &mut self.acks_leader] {
             for parked in std::mem::take(queue) {
                 sometimes(Mark::AppendMoved);

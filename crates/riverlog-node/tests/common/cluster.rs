@@ -29,6 +29,10 @@ pub struct Cluster {
     starts: u64,
     /// Directions in which nothing goes through.
     pub cut: BTreeSet<(i32, i32)>,
+    /// Nodes that hear nothing of the quorum.
+    pub deaf: BTreeSet<i32>,
+    /// Entries that each node was handed.
+    handed: Vec<usize>,
     settings: NodeSettings,
 }
 
@@ -46,6 +50,8 @@ impl Cluster {
             entries: Vec::new(),
             starts: 0,
             cut: BTreeSet::new(),
+            deaf: BTreeSet::new(),
+            handed: vec![0; nodes as usize],
             settings,
         };
         for id in 1..=nodes {
@@ -74,10 +80,9 @@ impl Cluster {
         self.starts += 1;
         let disk = Arc::new(self.disks[id as usize - 1].clone()) as Arc<dyn Disk>;
         let node = Harness::open_at(disk, settings, self.starts, now).expect("the node opens");
-        for index in 1..=self.entries.len() {
-            hand(&self.entries, &node, index);
-        }
         self.nodes[id as usize - 1] = Some(node);
+        self.handed[id as usize - 1] = 0;
+        self.hand();
         self.tell(id);
     }
 
@@ -140,9 +145,7 @@ impl Cluster {
         for proposal in node.node().take_proposals() {
             if (proposal.term, from) == (self.term, self.controller) {
                 self.entries.push((proposal.term, proposal.records));
-                for node in self.nodes.iter().flatten() {
-                    hand(&self.entries, node, self.entries.len());
-                }
+                self.hand();
             }
         }
         let messages = self.node(from).node().take_outbox();
@@ -153,6 +156,22 @@ impl Cluster {
             if let Some(Some(to)) = self.nodes.get(message.to.0 as usize - 1) {
                 let (node, now) = (to.node().clone(), to.now());
                 node.on_peer(BrokerId(from), &message.bytes, now);
+            }
+        }
+    }
+
+    /// All who hear get what they don't have.
+    pub fn hand(&mut self) {
+        for (at, node) in self.nodes.iter().enumerate() {
+            let Some(node) = node
+                .as_ref()
+                .filter(|_| !self.deaf.contains(&(at as i32 + 1)))
+            else {
+                continue;
+            };
+            while self.handed[at] < self.entries.len() {
+                self.handed[at] += 1;
+                hand(&self.entries, node, self.handed[at]);
             }
         }
     }

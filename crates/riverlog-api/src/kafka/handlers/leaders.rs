@@ -21,13 +21,16 @@ pub(super) struct Address {
     pub(super) rack: Option<String>,
 }
 
-/// The leader of a partition; `None` when there is no such partition.
+/// The leader of a partition; `None` when there is no such partition, or this node can't tell.
 pub(super) fn of(door: &KafkaDoor, topic: &TopicRef, partition: i32) -> Option<Leader> {
     let image = door.node.image();
     let topic = match topic {
         TopicRef::Name(name) => image.topic(name)?,
         TopicRef::Id(id) => image.topics.get(id)?,
     };
+    if door.node.stands_aside(topic.id, partition) {
+        return None;
+    }
     let partition = topic.partitions.get(usize::try_from(partition).ok()?)?;
     Some(Leader {
         id: partition.leader.map_or(-1, |b| b.0),

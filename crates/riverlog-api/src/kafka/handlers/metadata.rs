@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use riverlog_core::Now;
 use riverlog_core::metadata::{
     AdminAnswer, AdminCommand, MetadataImage, NewTopic, TopicImage, check_topic_name,
 };
@@ -38,16 +40,45 @@ struct Show {
     controller: i32,
 }
 
+/// How long a client waits at a node that starts until it is let in, and knows its cluster.
+const LET_IN: Duration = Duration::from_secs(5);
+
+/// A node that starts knows little or nothing of its cluster until it is let in, and clients take what they are told for all that there is: of
+/// an answer without nodes some never recover. So they wait, as at Kafka's brokers, which don't accept connections before. When it takes
+/// too long they had better ask another node.
 pub(super) fn handle(context: &Context<'_>, request: MetadataRequest, responder: Responder) {
-    let version = context.version;
+    let (version, now) = (context.version, context.now);
+    let node = &context.door.node;
+    if node.was_let_in() {
+        return answer(context.door, version, now, request, responder);
+    }
+    let door = Arc::downgrade(context.door);
+    let reply = Reply::new(move |let_in: bool| {
+        let Some(door) = door.upgrade() else { return };
+        if let_in || !door.node.image().brokers.is_empty() {
+            return answer(&door, version, now, request, responder);
+        }
+        responder.close(Close::new(
+            "this node isn't part of its cluster yet: ask another node, or look at its log for what it waits for",
+        ));
+    });
+    node.when_let_in(LET_IN, now, reply);
+}
+
+fn answer(
+    door: &Arc<KafkaDoor>,
+    version: i16,
+    now: Now,
+    request: MetadataRequest,
+    responder: Responder,
+) {
     let show = Show {
         version,
         topic_operations: version >= 8 && request.include_topic_authorized_operations,
         cluster_operations: (8..=10).contains(&version)
             && request.include_cluster_authorized_operations,
-        controller: context.door.node.controller_id().map_or(-1, |b| b.0),
+        controller: door.node.controller_id().map_or(-1, |b| b.0),
     };
-    let door = context.door;
     // In v0 no topics at all means all topics.
     let topics = match request.topics {
         Some(topics) if version > 0 || !topics.is_empty() => topics,
@@ -59,8 +90,10 @@ pub(super) fn handle(context: &Context<'_>, request: MetadataRequest, responder:
     }
     let missing = missing_names(&door.node.image(), &topics);
     // Before v4 there is no flag, and the node alone decides.
-    let may_create =
-        door.settings.auto_create_topics && (version < 4 || request.allow_auto_topic_creation);
+    // A node that starts can't tell yet what is missing.
+    let may_create = door.settings.auto_create_topics
+        && (version < 4 || request.allow_auto_topic_creation)
+        && door.node.was_let_in();
     if missing.is_empty() || !may_create {
         return responder.send(&these_topics(door, show, topics, &Failures::new()));
     }
@@ -75,6 +108,7 @@ pub(super) fn handle(context: &Context<'_>, request: MetadataRequest, responder:
         topics: new_topics.collect(),
         validate_only: false,
     };
+    let node = &door.node;
     let door = Arc::downgrade(door);
     let reply = Reply::new(move |answer: Result<AdminAnswer, ErrorCode>| {
         let Some(door) = door.upgrade() else { return };
@@ -84,7 +118,7 @@ pub(super) fn handle(context: &Context<'_>, request: MetadataRequest, responder:
         // Another client may have been first: where the topic is there, the image tells, and no failure counts.
         responder.send(&these_topics(&door, show, topics, &failures));
     });
-    context.door.node.admin(command, context.now, reply);
+    node.admin(command, now, reply);
 }
 
 /// Why a topic couldn't be made.
@@ -93,6 +127,10 @@ type Failures = BTreeMap<String, ErrorCode>;
 /// Sends all topics, encoded once for all who ask.
 fn send_all(door: &KafkaDoor, show: Show, responder: Responder) {
     let (image, version) = (door.node.image(), show.version);
+    if door.node.is_aside() {
+        // Rare, and it may end without another image.
+        return responder.send(&all_topics(door, &image, show));
+    }
     let operations = (show.topic_operations, show.cluster_operations);
     let kind = (version, operations, show.controller);
     let body = door.metadata.body(&image, kind, || {
@@ -126,7 +164,7 @@ fn all_topics(door: &KafkaDoor, image: &MetadataImage, show: Show) -> MetadataRe
     topics.sort_by(|a, b| a.name.cmp(&b.name));
     let topics = topics
         .into_iter()
-        .map(|topic| describe(image, show, topic))
+        .map(|topic| describe(door, image, show, topic))
         .collect();
     frame(door, image, show, topics)
 }
@@ -143,12 +181,13 @@ fn these_topics(
     let topics = asked
         .into_iter()
         .filter(|ask| told.insert((ask.topic_id, ask.name.clone())))
-        .map(|ask| find(&image, show, ask, failures))
+        .map(|ask| find(door, &image, show, ask, failures))
         .collect();
     frame(door, &image, show, topics)
 }
 
 fn find(
+    door: &KafkaDoor,
     image: &MetadataImage,
     show: Show,
     asked: MetadataRequestTopic,
@@ -156,13 +195,19 @@ fn find(
 ) -> MetadataResponseTopic {
     if asked.topic_id != TopicId::ZERO {
         return match image.topics.get(&asked.topic_id) {
-            Some(topic) => describe(image, show, topic),
-            None => failed(show, None, asked.topic_id, ErrorCode::UNKNOWN_TOPIC_ID),
+            Some(topic) => describe(door, image, show, topic),
+            None => {
+                let error = match door.node.was_let_in() {
+                    true => ErrorCode::UNKNOWN_TOPIC_ID,
+                    false => ErrorCode::LEADER_NOT_AVAILABLE,
+                };
+                failed(show, None, asked.topic_id, error)
+            }
         };
     }
     let name = asked.name.unwrap_or_default();
     if let Some(topic) = image.topic(&name) {
-        return describe(image, show, topic);
+        return describe(door, image, show, topic);
     }
     let error = match failures.get(&name) {
         // It was made and is gone again, or is being made: worth another try.
@@ -171,6 +216,8 @@ fn find(
         }
         Some(error) => *error,
         None if check_topic_name(&name).is_err() => ErrorCode::INVALID_TOPIC_EXCEPTION,
+        // A client that is told that its topic is gone gives up what it has for it.
+        None if !door.node.was_let_in() => ErrorCode::LEADER_NOT_AVAILABLE,
         None => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
     };
     failed(show, Some(name), TopicId::ZERO, error)
@@ -205,7 +252,12 @@ fn failed(
     }
 }
 
-fn describe(image: &MetadataImage, show: Show, topic: &TopicImage) -> MetadataResponseTopic {
+fn describe(
+    door: &KafkaDoor,
+    image: &MetadataImage,
+    show: Show,
+    topic: &TopicImage,
+) -> MetadataResponseTopic {
     let version = show.version;
     let ids = |brokers: &[BrokerId]| brokers.iter().map(|b| b.0).collect();
     let is_up = |b: &BrokerId| image.brokers.get(b).is_some_and(|broker| !broker.fenced);
@@ -215,22 +267,28 @@ fn describe(image: &MetadataImage, show: Show, topic: &TopicImage) -> MetadataRe
     };
     let partitions = (0..)
         .zip(&topic.partitions)
-        .map(|(partition_index, partition)| MetadataResponsePartition {
-            error_code: match partition.leader {
-                Some(_) => ErrorCode::NONE,
-                None => ErrorCode::LEADER_NOT_AVAILABLE,
+        .map(|(index, partition)| {
+            let aside = door.node.stands_aside(topic.id, index);
+            (index, partition, partition.leader.filter(|_| !aside))
+        })
+        .map(
+            |(partition_index, partition, leader)| MetadataResponsePartition {
+                error_code: match leader {
+                    Some(_) => ErrorCode::NONE,
+                    None => ErrorCode::LEADER_NOT_AVAILABLE,
+                },
+                partition_index,
+                leader_id: leader.map_or(-1, |b| b.0),
+                leader_epoch: if version >= 7 {
+                    partition.leader_epoch.0
+                } else {
+                    -1
+                },
+                replica_nodes: ids(&partition.replicas),
+                isr_nodes: ids(&partition.isr),
+                offline_replicas: offline(&partition.replicas),
             },
-            partition_index,
-            leader_id: partition.leader.map_or(-1, |b| b.0),
-            leader_epoch: if version >= 7 {
-                partition.leader_epoch.0
-            } else {
-                -1
-            },
-            replica_nodes: ids(&partition.replicas),
-            isr_nodes: ids(&partition.isr),
-            offline_replicas: offline(&partition.replicas),
-        });
+        );
     MetadataResponseTopic {
         error_code: ErrorCode::NONE,
         name: Some(topic.name.clone()),
@@ -254,7 +312,8 @@ fn frame(
     let brokers = image
         .brokers
         .values()
-        .filter(|b| !b.fenced)
+        // Until the node itself is let in, it can't tell who else is.
+        .filter(|b| !b.fenced || !door.node.was_let_in())
         .filter_map(|broker| {
             let (host, port) = door.address(broker)?;
             Some(MetadataResponseBroker {

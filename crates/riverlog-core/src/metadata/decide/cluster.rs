@@ -3,7 +3,7 @@
 use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
-use super::replicas::{Gone, for_each_partition, led_by, refused, with, without};
+use super::replicas::{Gone, for_each_partition, led_by, refused, relieved, with, without};
 use super::{Outcome, Refusal, answer, refuse, repeated};
 use crate::metadata::{
     AdminAnswer, BrokerImage, ControllerSettings, MetadataImage, MetadataRecord, SUPPORTED,
@@ -126,14 +126,26 @@ pub(super) fn fence(
     answer(records, vec![Ok(None)], false)
 }
 
-/// A node lives. It is let in once it knows of its registration; one that wants to stop gives its leaderships away first.
+/// What a node says of itself beside that it lives.
+#[derive(Clone, Copy)]
+pub(super) struct Said {
+    pub(super) position: Offset,
+    pub(super) stopping: bool,
+    pub(super) ailing: bool,
+}
+
+/// A node lives. It is let in once it knows of its registration; one that wants to stop gives its leaderships away first, and one whose
+/// disk is ailing those that others can take, whenever they can.
 pub(super) fn heartbeat(
     image: &MetadataImage,
     settings: &ControllerSettings,
     broker: BrokerId,
     epoch: i64,
-    position: Offset,
-    stopping: bool,
+    Said {
+        position,
+        stopping,
+        ailing,
+    }: Said,
 ) -> (Vec<MetadataRecord>, AdminAnswer) {
     let Some(known) = image.brokers.get(&broker).filter(|b| b.epoch == epoch) else {
         let message =
@@ -158,6 +170,7 @@ pub(super) fn heartbeat(
         fenced = false;
         let up = BrokerImage {
             fenced: false,
+            ailing,
             ..known.clone()
         };
         records.push(MetadataRecord::Broker(up.clone()));
@@ -165,6 +178,20 @@ pub(super) fn heartbeat(
         for_each_partition(image, settings, &mut records, |partition, min_isr| {
             with(&after, partition, min_isr, broker)
         });
+    } else if !known.fenced && !known.stopping && (ailing || known.ailing) {
+        let said = BrokerImage {
+            ailing,
+            ..known.clone()
+        };
+        if known.ailing != ailing {
+            records.push(MetadataRecord::Broker(said.clone()));
+        }
+        if ailing && !active(Mutant::AilingLeads) {
+            let after = image_with(image, said);
+            for_each_partition(image, settings, &mut records, |partition, min_isr| {
+                relieved(&after, partition, min_isr, broker)
+            });
+        }
     }
     let answer = AdminAnswer::Heartbeat {
         fenced,

@@ -70,7 +70,15 @@ pub fn decide(
             epoch,
             position,
             stopping,
-        } => cluster::heartbeat(image, settings, *broker, *epoch, *position, *stopping),
+            ailing,
+        } => {
+            let said = cluster::Said {
+                position: *position,
+                stopping: *stopping,
+                ailing: *ailing,
+            };
+            cluster::heartbeat(image, settings, *broker, *epoch, said)
+        }
         AdminCommand::Fence { broker, epoch } => cluster::fence(image, settings, *broker, *epoch),
         AdminCommand::AlterPartitions {
             broker,

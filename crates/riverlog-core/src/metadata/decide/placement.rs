@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, TopicId};
 
-use super::replicas::is_up;
+use super::replicas::{is_up, is_well};
 use super::{Refusal, refuse};
 use crate::metadata::{ControllerSettings, MetadataImage, PartitionImage};
 
@@ -37,13 +37,17 @@ impl Placement {
         replication_factor: i16,
     ) -> Result<Placement, Refusal> {
         let registered: Vec<BrokerId> = image.brokers.keys().copied().collect();
-        let active: Vec<BrokerId> = image
-            .brokers
-            .values()
-            .map(|b| b.id)
-            .filter(|id| is_up(image, *id))
-            .collect();
         let replicas = usize::try_from(replication_factor).unwrap_or(0);
+        let of = |can: fn(&MetadataImage, BrokerId) -> bool| -> Vec<BrokerId> {
+            let ids = registered.iter().copied();
+            ids.filter(|id| can(image, *id)).collect()
+        };
+        // A disk that is full or slow gets nothing new where others will do.
+        let well = of(is_well);
+        let active = match well.len() >= replicas.max(1) {
+            true => well,
+            false => of(is_up),
+        };
         if replicas > registered.len() {
             return refuse(
                 ErrorCode::INVALID_REPLICATION_FACTOR,

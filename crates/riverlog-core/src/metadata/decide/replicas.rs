@@ -4,7 +4,8 @@
 //!   rests, so that it keeps having everything that was acknowledged. With min ISR in sync again nobody is.
 //! - The last of an ISR stays in it when its node goes, unless its disk is another one: whoever brings the node back brings
 //!   back what was acknowledged.
-//! - Leaders come from the ISR, in the order of assignment, then from the eligible. Anyone else only by an explicit command.
+//! - Leaders come from the ISR, in the order of assignment, then from the eligible; in both, those whose disk is ailing come last. Anyone
+//!   else only by an explicit command.
 
 use std::collections::BTreeMap;
 
@@ -32,6 +33,12 @@ pub(super) enum Gone {
 pub(super) fn is_up(image: &MetadataImage, broker: BrokerId) -> bool {
     let broker = image.brokers.get(&broker);
     broker.is_some_and(|b| !b.fenced && !b.stopping)
+}
+
+/// Who had better lead now.
+pub(super) fn is_well(image: &MetadataImage, broker: BrokerId) -> bool {
+    let ailing = image.brokers.get(&broker).is_some_and(|b| b.ailing);
+    is_up(image, broker) && !ailing
 }
 
 /// In-sync replicas that acks=all needs on a partition: no more than it has replicas.
@@ -125,8 +132,9 @@ pub(super) fn elect(
         |b: &&BrokerId| Some(**b) != not && (is_up(image, **b) || active(Mutant::FencedElected));
     // While the partition is reassigned, those that stay come first.
     let of = |set: &[BrokerId]| {
-        let mut candidates = partition.replicas.iter().filter(|b| set.contains(b));
-        candidates.find(can).copied()
+        let candidates = || partition.replicas.iter().filter(|b| set.contains(b));
+        let well = candidates().find(|b| can(b) && is_well(image, **b));
+        well.or_else(|| candidates().find(can)).copied()
     };
     if let Some(leader) = of(&partition.isr) {
         sometimes(Mark::LeaderReplaced);
@@ -173,6 +181,31 @@ pub(super) fn without(
     }
     changed.partition_epoch = partition.partition_epoch.saturating_add(1);
     Some(changed)
+}
+
+/// What becomes of a partition when a node is in sync whose disk is ailing, as `image` has it; `None`: nothing. Another one leads if one is
+/// well, and it holds nobody up any more where enough others are in sync. Where it is needed it stays.
+pub(super) fn relieved(
+    image: &MetadataImage,
+    partition: &PartitionImage,
+    min_isr: usize,
+    ailing: BrokerId,
+) -> Option<PartitionImage> {
+    let mut others = partition.isr.clone();
+    others.retain(|b| *b != ailing);
+    let leaves = others.len() >= min_isr && others.len() < partition.isr.len();
+    let mut changed = match leaves {
+        true => with_isr(partition, others, min_isr),
+        false => partition.clone(),
+    };
+    if partition.leader == Some(ailing) {
+        let mut others = changed.replicas.iter().filter(|b| **b != ailing);
+        let leader = others.find(|b| changed.isr.contains(b) && is_well(image, **b))?;
+        sometimes(Mark::Relieved);
+        return Some(led_by(&changed, Some(*leader)));
+    }
+    changed.partition_epoch = partition.partition_epoch.saturating_add(1);
+    leaves.then_some(changed)
 }
 
 /// What becomes of a partition that nobody leads when a node is up again, as `image` has it; `None`: nothing.
@@ -367,11 +400,11 @@ fn elect_preferred(
             "the partition is led by its first replica",
         );
     }
-    match preferred.filter(|b| partition.isr.contains(b) && is_up(image, *b)) {
+    match preferred.filter(|b| partition.isr.contains(b) && is_well(image, *b)) {
         Some(leader) => Ok(led_by(partition, Some(leader))),
         None => refuse(
             ErrorCode::PREFERRED_LEADER_NOT_AVAILABLE,
-            "the first replica isn't in sync, or not up; wait until it is",
+            "the first replica isn't in sync, not up, or its disk is full or slow; wait until it is well",
         ),
     }
 }

@@ -34,6 +34,7 @@ fn samples() -> Vec<MetadataRecord> {
             incarnation: 7,
             disk: u128::MAX,
             stopping: true,
+            ailing: true,
             ..broker(1)
         }),
         MetadataRecord::Partition {

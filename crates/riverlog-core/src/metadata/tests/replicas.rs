@@ -28,6 +28,7 @@ impl World {
             epoch: self.epoch(id),
             position: self.image.position,
             stopping,
+            ailing: false,
         }
     }
     pub(super) fn fence(&self, id: i32) -> AdminCommand {
@@ -81,6 +82,7 @@ fn a_node_is_let_in_once_it_knows_of_itself_and_registers_once_a_life() {
         epoch: 0,
         position: Offset(0),
         stopping: false,
+        ailing: false,
     };
     world
         .tell(&joins(1, 7, 1))
@@ -382,4 +384,51 @@ fn no_history_elects_a_leader_that_may_lack_something() {
             assert!(forgot.is_none_or(|b| !after.isr.contains(&b)));
         }
     }
+}
+
+#[test]
+fn a_node_with_an_ailing_disk_gives_away_what_others_can_lead_whenever_they_can() {
+    let mut world = three();
+    world.apply(&create(&[assigned("alone", 2, &[(0, &[1])])]));
+    let beat = |world: &World, ailing| AdminCommand::Heartbeat {
+        broker: BrokerId(1),
+        epoch: world.epoch(1),
+        position: world.image.position,
+        stopping: false,
+        ailing,
+    };
+    let ill = beat(&world, true);
+    world.apply(&ill);
+    assert!(world.image.brokers[&BrokerId(1)].ailing);
+    assert_eq!(world.partition().leader, Some(BrokerId(2)));
+    assert_eq!(world.partition().isr, brokers(&[2, 3]));
+    let alone = |world: &World| world.image.topics[&id(2)].partitions[0].clone();
+    assert_eq!(alone(&world).leader, Some(BrokerId(1)));
+    // Again and again: nothing more changes.
+    let (before, ill) = (world.image.position, beat(&world, true));
+    world.apply(&ill);
+    assert_eq!(world.image.position, before);
+    // It isn't elected while others are well, and is when nobody else is left.
+    let all = world.isr(&[1, 2, 3]);
+    world.apply(&all);
+    for gone in [2, 3] {
+        let fence = world.fence(gone);
+        world.apply(&fence);
+        let leader = if gone == 2 { 3 } else { 1 };
+        assert_eq!(world.partition().leader, Some(BrokerId(leader)));
+    }
+    // Who comes back takes over as soon as it is in sync.
+    for back in [2, 3] {
+        world.starts(back, 200 + back as u128);
+    }
+    let all = world.isr(&[1, 2, 3]);
+    world.apply(&all);
+    assert_eq!(world.partition().leader, Some(BrokerId(1)));
+    let ill = beat(&world, true);
+    world.apply(&ill);
+    assert_eq!(world.partition().leader, Some(BrokerId(2)));
+    let well = beat(&world, false);
+    world.apply(&well);
+    assert!(!world.image.brokers[&BrokerId(1)].ailing);
+    assert_eq!(world.partition().leader, Some(BrokerId(2)));
 }

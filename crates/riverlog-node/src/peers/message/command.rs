@@ -50,6 +50,8 @@ pub(super) fn write(w: &mut Out<'_>, command: &AdminCommand) -> Option<()> {
             epoch,
             position,
             stopping,
+            // A tagged field of the message.
+            ailing: _,
         } => {
             w.unsigned_varint(HEARTBEAT);
             w.i32(broker.0);
@@ -177,6 +179,7 @@ pub(super) fn read(r: &mut Reader<'_>) -> Result<AdminCommand, MessageError> {
             epoch: r.i64()?,
             position: Offset(r.i64()?),
             stopping: r.bool()?,
+            ailing: false,
         },
         ALTER_PARTITIONS => AdminCommand::AlterPartitions {
             broker: BrokerId(r.i32()?),
@@ -329,6 +332,7 @@ fn read_broker(r: &mut Reader<'_>) -> Result<BrokerImage, DecodeError> {
         // Whoever comes from elsewhere is let in by a heartbeat.
         fenced: true,
         stopping: false,
+        ailing: false,
         incarnation,
         disk,
     })

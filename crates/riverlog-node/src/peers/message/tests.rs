@@ -27,6 +27,7 @@ fn broker() -> BrokerImage {
         rack: Some("r".to_owned()),
         fenced: true,
         stopping: false,
+        ailing: false,
         incarnation: 1 << 100,
         disk: 9,
     }
@@ -124,6 +125,7 @@ fn all() -> Vec<Message> {
             epoch: 5,
             position: Offset(6),
             stopping: true,
+            ailing: true,
         }),
         forward(AdminCommand::AlterPartitions {
             broker: BrokerId(2),
