@@ -5,7 +5,7 @@ use std::time::Duration;
 use riverlog_core::metadata::TopicRef;
 use riverlog_node::{
     AppendAnswer, AppendCommand, AppendFailure, FetchAnswer, FetchCommand, FetchPartition,
-    Isolation, Reply,
+    Isolation, OffsetAnswer, OffsetQuery, Reply,
 };
 use riverlog_wire::batch::{BatchBuilder, batches};
 use riverlog_wire::compression::Compression;
@@ -121,6 +121,10 @@ impl World {
             return self.give_up(me);
         };
         let leader = leader.0 as usize - 1;
+        if matches!(self.clients[me], Client::Reader(_)) && self.operations.is_multiple_of(3) {
+            // As one whose metadata may be older than anyone's.
+            self.ask_for_end(leader, partition);
+        }
         // Its metadata may be old, but as with Kafka's clients it doesn't go back: an earlier leader lacks what a later one took.
         let known = match &mut self.clients[me] {
             Client::Producer(producer) => &mut producer.epoch,
@@ -203,6 +207,26 @@ impl World {
                 node.fetch(command, now, reply);
             }
         }
+    }
+
+    /// Where a partition ends, as a node says that somebody takes for its leader.
+    fn ask_for_end(&mut self, at: usize, partition: i32) {
+        let Some((node, now)) = self.node(at).filter(|_| self.is_up(at)) else {
+            return;
+        };
+        node.saw(now);
+        let topic = TopicRef::Name(TOPIC.to_owned());
+        let Ok(found) = node.partition(&topic, partition) else {
+            return;
+        };
+        let told = self.told.clone();
+        let reply = Reply::new(move |answer: OffsetAnswer| {
+            if answer.error == ErrorCode::NONE {
+                told.lock().push((partition, answer.offset));
+            }
+        });
+        let (query, isolation) = (OffsetQuery::Latest, Isolation::ReadUncommitted);
+        node.offset(&found, query, isolation, LeaderEpoch::NONE, reply);
     }
 
     fn wait_for(&mut self, me: usize) -> u64 {

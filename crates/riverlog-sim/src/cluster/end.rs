@@ -11,7 +11,7 @@ use riverlog_wire::Offset;
 use super::clients::Client;
 use super::copies::{open_folder, read_copy};
 use super::model::{TOPIC, topic_id};
-use super::world::World;
+use super::world::{Event, World};
 use crate::model::Violation;
 
 /// How long after the last fault everyone has to move.
@@ -19,6 +19,9 @@ const SOON: Duration = Duration::from_secs(30);
 
 /// How long the others have when one is gone: clients may ask it in vain for as long as they are patient, again and again.
 const LATER: Duration = Duration::from_secs(90);
+
+/// How long what was asked for before all was healed may take.
+const UNDER_WAY: Duration = Duration::from_millis(1_500);
 
 /// Batches of each producer that are acknowledged then.
 const ENOUGH: u64 = 5;
@@ -30,9 +33,16 @@ impl World {
         nodes.map(|n| n.image()).max_by_key(|i| i.position)
     }
 
+    /// Metadata as it is, where a node knows all of it.
+    pub(super) fn whole_image(&self) -> Option<Arc<MetadataImage>> {
+        let all = self.quorum.entries.len();
+        let mut knows = self.machines.iter().filter(|m| m.told.knows(all));
+        Some(knows.find_map(|m| m.node.as_ref())?.image())
+    }
+
     /// Whether every partition has all its replicas in sync, and a leader.
     pub(super) fn all_in_sync(&self) -> bool {
-        let Some(image) = self.newest_image() else {
+        let Some(image) = self.whole_image() else {
             return false;
         };
         let topic = image.topic(TOPIC);
@@ -50,8 +60,11 @@ impl World {
         self.cuts.clear();
         for at in 0..self.machines.len() {
             let machine = &mut self.machines[at];
-            machine.frozen_until = Duration::ZERO;
+            let until = std::mem::take(&mut machine.frozen_until);
+            self.hasten(until);
+            let machine = &mut self.machines[at];
             machine.slow_until = Duration::ZERO;
+            machine.disk.set_capacity(None);
             // What was to be done at the end of a stand-still is due then.
             if machine.ill {
                 self.down(at, false);
@@ -62,13 +75,42 @@ impl World {
         self.everyone_moves(SOON, true)
     }
 
-    /// One node is gone for good, or two don't hear each other: the others go on. Then all is healed again.
+    /// What a node was to do at that time, when it would have gone on, it does now.
+    fn hasten(&mut self, until: Duration) {
+        if until <= self.clock {
+            return;
+        }
+        let late: Vec<(Duration, u64)> = self
+            .queue
+            .range((until, 0)..=(until, u64::MAX))
+            .map(|(due, _)| *due)
+            .collect();
+        for due in late {
+            if let Some(event) = self.queue.remove(&due) {
+                // A tick knows when it is due.
+                let when = match event {
+                    Event::Tick { .. } => until,
+                    _ => self.clock,
+                };
+                self.schedule(when, event);
+            }
+        }
+    }
+
+    /// One node is gone for good, its disk is full, or two don't hear each other: the others go on. Then all is healed again.
     pub(super) fn go_on_without_one(&mut self) -> Result<(), Violation> {
+        // What was asked for before may still be under way.
+        let until = self.clock + UNDER_WAY;
+        while self.clock < until {
+            self.step()?;
+        }
+        self.end_moves()?;
         let all = self.machines.len() as u64;
         let at = self.random.below(all) as usize;
-        match self.random.below(3) {
+        match self.random.below(4) {
             0 => self.down(at, false),
             1 => self.cut_off(at, true, true),
+            2 => self.machines[at].disk.fill_up(),
             _ => {
                 let other = (at + 1 + self.random.below(all - 1) as usize) % all as usize;
                 self.cuts.extend([(at, other), (other, at)]);
@@ -82,6 +124,7 @@ impl World {
         sometimes(Mark::WentOnWithout);
         self.note("it comes back");
         self.cuts.clear();
+        self.machines[at].disk.set_capacity(None);
         self.start(at)?;
         self.everyone_moves(SOON, true)
     }

@@ -138,6 +138,10 @@ impl World {
         machine.frozen_until = Duration::ZERO;
         machine.ill = false;
         self.crashes += 1;
+        if self.quorum.leader == Some(at) {
+            // Whoever starts anew doesn't lead on in the same term.
+            self.depose();
+        }
         self.lose_answers_of(at);
         self.left.push((at, found, known));
     }

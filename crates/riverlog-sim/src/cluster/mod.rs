@@ -8,6 +8,7 @@
 //! | `faults` | what goes wrong |
 //! | `clients` | producers and readers that find the leaders by metadata |
 //! | `moves` | replicas that move meanwhile |
+//! | `unrest` | leaderships that go to and fro, disks that fill up |
 //! | `model` | what must be true |
 //! | `copies` | what lies in the folders of those that died |
 //! | `end` | all is healed: everyone moves, also without one; the in-sync sets are whole, all copies are equal |
@@ -21,6 +22,7 @@ mod model;
 mod moves;
 mod quorum;
 mod swarm;
+mod unrest;
 mod world;
 
 pub use world::{ClusterReport, run_cluster};

@@ -1,8 +1,10 @@
 //! What must be true: what clients were told, and what is read.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
-use riverlog_node::PartitionDescription;
+use riverlog_node::{Node, PartitionDescription};
 use riverlog_wire::{LeaderEpoch, Offset, ProducerId, TopicId};
 
 use super::copies::{open_folder, read_copy};
@@ -23,6 +25,10 @@ pub(super) struct Model {
     /// Fingerprints of images by their position.
     images: BTreeMap<i64, u64>,
     producers: BTreeSet<ProducerId>,
+    /// Of each partition: the highest watermark that a leader has had.
+    tops: BTreeMap<i32, Offset>,
+    /// Of each partition: when which end was told, where it was more than before.
+    ends: BTreeMap<i32, Vec<(Duration, Offset)>>,
     pub(super) acknowledged: u64,
     pub(super) read: u64,
     pub(super) leaders: u64,
@@ -194,6 +200,27 @@ impl Model {
         self.read(index, start, records, end)
     }
 
+    /// A node has told where a partition ends. It may be superseded and not know it, for a while.
+    pub(super) fn end_told(
+        &mut self,
+        index: i32,
+        end: Offset,
+        now: Duration,
+        oldest: Duration,
+    ) -> Result<(), Violation> {
+        self.checked += 1;
+        let told = self.ends.entry(index).or_default();
+        let known = told.iter().rfind(|(at, _)| *at + oldest < now);
+        if let Some((at, known)) = known.filter(|(_, known)| *known > end) {
+            let what = format!("partition {index}: {known} was told at {at:?}, {end} at {now:?}");
+            return Err(Violation::new("an end that is told isn't old", what));
+        }
+        if told.last().is_none_or(|(_, last)| *last < end) {
+            told.push((now, end));
+        }
+        Ok(())
+    }
+
     pub(super) fn watermark(
         &mut self,
         at: usize,
@@ -215,6 +242,16 @@ impl Model {
         }
         self.leaders += u64::from(leads && epoch > seen.0);
         *seen = (epoch, high_watermark);
+        let top = self.tops.entry(index).or_default();
+        if leads {
+            *top = high_watermark.max(*top);
+        } else if high_watermark > *top {
+            let what = format!("partition {index} on {at}: {high_watermark}, leaders had {top}");
+            return Err(Violation::new(
+                "nobody takes for acknowledged what no leader did",
+                what,
+            ));
+        }
         Ok(())
     }
 }
@@ -222,11 +259,24 @@ impl Model {
 impl World {
     /// Positions of all copies that are here.
     pub(super) fn check_positions(&mut self) -> Result<(), Violation> {
-        for at in 0..self.machines.len() {
+        let nodes = self.machines.iter().map(|m| m.node.as_ref());
+        let leads = |index, node: &Arc<Node>| {
+            let copy = node.describe_copy(topic_id(), index);
+            copy.is_some_and(|c| c.leads)
+        };
+        // Leaders first: the others have it from them.
+        let mut order: Vec<(bool, i32, usize)> = Vec::new();
+        for (at, node) in nodes.enumerate() {
+            let Some(node) = node else { continue };
+            let each = (0..self.swarm.partitions).map(|index| (!leads(index, node), index, at));
+            order.extend(each);
+        }
+        order.sort_unstable();
+        for (_, index, at) in order {
             let Some(node) = &self.machines[at].node else {
                 continue;
             };
-            for index in 0..self.swarm.partitions {
+            {
                 let Some(copy) = node.describe_copy(topic_id(), index) else {
                     // Should it come back, it begins anew.
                     self.model.watermarks.remove(&(at, index));
@@ -264,11 +314,26 @@ impl World {
         let Some(partition) = topic.and_then(|t| t.partitions.get(index as usize)) else {
             return Ok(());
         };
+        let mut epochs = None;
         for member in &partition.isr {
             let at = member.0 as usize - 1;
             let node = self.machines[at].node.as_ref().filter(|n| n.is_let_in());
             let copy = node.and_then(|n| n.describe_copy(topic_id(), index));
             self.model.checked += 1;
+            let last = end + -1;
+            let epoch = node.and_then(|n| n.epoch_of_copy(topic_id(), index, last));
+            // Two copies with one epoch at an offset have one content up to there.
+            if let Some(epoch) = epoch
+                && *epochs.get_or_insert(epoch) != epoch
+            {
+                let what = format!(
+                    "partition {index}: {end} was acknowledged, {at} has {epoch} there, another {epochs:?}"
+                );
+                return Err(Violation::new(
+                    "who is in sync has what was acknowledged",
+                    what,
+                ));
+            }
             if let Some(copy) = copy.filter(|c| c.partition.log_end_offset < end) {
                 let has = copy.partition.log_end_offset;
                 let what = format!("partition {index}: {end} was acknowledged, {at} has {has}");

@@ -106,9 +106,15 @@ impl World {
         if self.mover.often == 0 {
             return Ok(());
         }
-        let (until, mut next) = (self.clock + SOON, self.clock);
+        let bounded = |key: &String| key.ends_with(".throttled.rate");
+        let soon = match self.swarm.settings.configs.keys().any(bounded) {
+            // Producers write meanwhile, and the rate is hardly above theirs.
+            true => 4 * SOON,
+            false => SOON,
+        };
+        let (until, mut next) = (self.clock + soon, self.clock);
         loop {
-            let image = self.newest_image();
+            let image = self.whole_image();
             let partitions = image.and_then(|i| Some(i.topic(TOPIC)?.partitions.clone()));
             let partitions = partitions.unwrap_or_default();
             let done = |p: &PartitionImage| !p.is_moving() && p.replicas.len() == 3;
@@ -116,7 +122,9 @@ impl World {
                 return Ok(());
             }
             if self.clock > until {
-                let what = format!("{partitions:?}");
+                let all = 0..self.machines.len();
+                let copies: Vec<_> = all.map(|at| self.copies_of(at)).collect();
+                let what = format!("{partitions:?}, {copies:?}");
                 return Err(Violation::new(
                     "what moves arrives once all is healed",
                     what,

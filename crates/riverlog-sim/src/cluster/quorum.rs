@@ -36,6 +36,13 @@ pub(super) struct Told {
     on_its_way: bool,
 }
 
+impl Told {
+    /// Whether it was told all of so many entries.
+    pub(super) fn knows(&self, entries: usize) -> bool {
+        self.entries == entries
+    }
+}
+
 impl World {
     /// Whether a node can talk with a majority, both ways, itself included.
     fn has_majority(&self, at: usize) -> bool {

@@ -11,7 +11,7 @@ use riverlog_log::disk::{CrashDisk, Random};
 use riverlog_mutants::{Mark, sometimes};
 use riverlog_node::quorum::Proposal;
 use riverlog_node::{Job, JobDone, PartitionDescription, PeerMessage, Reply};
-use riverlog_wire::{BrokerId, ErrorCode};
+use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
 use super::clients::{Client, Outcome};
 use super::machine::Machine;
@@ -19,6 +19,7 @@ use super::model::{Model, TOPIC, topic_id};
 use super::moves::Mover;
 use super::quorum::Quorum;
 use super::swarm::Swarm;
+use super::unrest::Unrest;
 use crate::model::Violation;
 use crate::trace::Trace;
 
@@ -81,6 +82,13 @@ pub(super) enum Event {
     },
     /// All links of a node are whole again.
     Link(usize),
+    /// A partition is to be led by a node, if it can.
+    Lead {
+        index: i32,
+        at: usize,
+    },
+    /// A disk has room again.
+    Room(usize),
 }
 
 /// A disk that a process left, and where its copies stood then.
@@ -88,10 +96,15 @@ type Left = (usize, CrashDisk, Vec<(i32, PartitionDescription)>);
 
 type Inbox = Arc<Mutex<Vec<(usize, u64, Outcome)>>>;
 
+/// How long, beyond its session, a leader may tell ends of which it doesn't hear that they are old: a controller that is cut off needs a
+/// while to notice.
+const UNNOTICED: Duration = Duration::from_millis(700);
+
 pub(super) struct World {
     pub(super) random: Random,
     pub(super) swarm: Swarm,
     pub(super) mover: Mover,
+    pub(super) unrest: Unrest,
     pub(super) clock: Duration,
     trace: Trace,
     pub(super) queue: BTreeMap<(Duration, u64), Event>,
@@ -102,6 +115,8 @@ pub(super) struct World {
     pub(super) quorum: Quorum,
     pub(super) clients: Vec<Client>,
     pub(super) inbox: Inbox,
+    /// Ends of partitions that were told just now.
+    pub(super) told: Arc<Mutex<Vec<(i32, Offset)>>>,
     pub(super) requests: u64,
     /// Which request each client waits for, and at which node.
     pub(super) asking: BTreeMap<usize, u64>,
@@ -162,6 +177,7 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
         random,
         swarm,
         mover,
+        unrest: Unrest::draw(seed),
         clock: Duration::from_secs(1),
         trace: Trace::new(show),
         queue: BTreeMap::new(),
@@ -170,6 +186,7 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
         cuts: BTreeSet::new(),
         quorum: Quorum::default(),
         inbox: Arc::default(),
+        told: Arc::default(),
         requests: 0,
         asking: BTreeMap::new(),
         asked_at: BTreeMap::new(),
@@ -352,6 +369,7 @@ impl World {
                 self.client_step(me);
                 self.perhaps_fail();
                 self.perhaps_move();
+                self.perhaps_unsettle();
             }
             Event::Impatient { me, number } => {
                 if self.asking.get(&me) == Some(&number) {
@@ -403,6 +421,9 @@ impl World {
             Event::Commit { from, proposal } => self.commit(from, proposal),
             Event::Elect => self.elect(),
             Event::Start(at) => self.start(at)?,
+            Event::Lead { .. } if self.healing => {}
+            Event::Lead { index, at } => self.let_lead(index, at),
+            Event::Room(at) => self.machines[at].disk.set_capacity(None),
             Event::Link(_) if self.healing => {}
             Event::Link(at) => self.cuts.retain(|(from, to)| *from != at && *to != at),
         }
@@ -439,6 +460,10 @@ impl World {
 
     /// Gives the answers to the clients that asked.
     fn deliver(&mut self) -> Result<(), Violation> {
+        let oldest = self.swarm.settings.cluster.session + UNNOTICED;
+        for (index, end) in std::mem::take(&mut *self.told.lock()) {
+            self.model.end_told(index, end, self.clock, oldest)?;
+        }
         loop {
             let answers = std::mem::take(&mut *self.inbox.lock());
             if answers.is_empty() {
