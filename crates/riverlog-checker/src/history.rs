@@ -152,6 +152,12 @@ pub enum What {
         /// High watermark or last stable offset.
         end: i64,
     },
+    /// What is promised of a system of several nodes: a leader or coordinator that was superseded and doesn't know it may tell ends and
+    /// commits that are so old, and not older. Holds for the whole run; without it they are never old.
+    Lags {
+        /// Nanoseconds.
+        most: u64,
+    },
     /// From now on records may be deleted: those before `to`, or as retention likes.
     Deleting {
         /// The partition.

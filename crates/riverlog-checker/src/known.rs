@@ -85,6 +85,8 @@ pub(crate) struct Known<'a> {
     pub(crate) offsets: BTreeMap<(&'a Place, &'a str), BTreeSet<i64>>,
     deletable: BTreeMap<&'a Place, i64>,
     damaged: BTreeMap<&'a Place, Vec<(i64, i64)>>,
+    /// How old an end or a commit may be that is told.
+    pub(crate) lag: u64,
     /// When the last fault was over.
     pub(crate) healed: Option<u64>,
     read: usize,
@@ -102,6 +104,7 @@ impl<'a> Known<'a> {
             offsets: BTreeMap::new(),
             deletable: BTreeMap::new(),
             damaged: BTreeMap::new(),
+            lag: 0,
             healed: None,
             read: 0,
         };
@@ -194,6 +197,7 @@ impl<'a> Known<'a> {
             What::Damaged { place, from, to } => {
                 self.damaged.entry(place).or_default().push((*from, *to));
             }
+            What::Lags { most } => self.lag = self.lag.max(*most),
             What::Healed => self.healed = Some(at),
             // A fault after that: it is to be healed again.
             What::Fault { .. } => self.healed = None,

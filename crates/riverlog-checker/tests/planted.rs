@@ -355,6 +355,23 @@ fn went_back() {
 }
 
 #[test]
+fn a_superseded_leader_may_tell_what_is_old_and_not_too_old() {
+    let first = "1 run lags 4\n2 x bounds 1 t-0 3 9\n";
+    legal(&format!("{first} 7 y bounds 6 t-0 3 8"));
+    finds(Kind::WentBack, &format!("{first} 8 y bounds 7 t-0 3 8"));
+    let committed = "1 run lags 4
+        1 c committing g t-0 3
+        2 c committed g t-0 3 stored
+        3 c committing g t-0 5
+        4 c committed g t-0 5 stored\n";
+    legal(&format!("{committed} 9 x offset 8 g t-0 3"));
+    finds(
+        Kind::CommitLost,
+        &format!("{committed} 10 x offset 9 g t-0 3"),
+    );
+}
+
+#[test]
 fn unseen() {
     let sent = then("10 p send t-0 c\n11 p ack t-0 c 2");
     finds(Kind::Unseen, &format!("{sent}\n12 x drained g"));

@@ -143,8 +143,7 @@ fn minority(trio: &mut Trio) -> Result<()> {
     rounds(trio, minority_cut)
 }
 
-/// RC-14: a node is alone, goes on for itself, and loses its power before it is found again. Clients reach it all the while, and those that
-/// hang on it needn't get on before it is gone: it doesn't know that it was superseded.
+/// RC-14: a node is alone, goes on for itself, and loses its power before it is found again. Clients reach it all the while, and get on.
 fn minority_cut(trio: &mut Trio, round: u32) -> Result<String> {
     let node = trio.any();
     let what = format!("node {node} alone and without power");
@@ -153,12 +152,13 @@ fn minority_cut(trio: &mut Trio, round: u32) -> Result<String> {
         trio.net.cut(node, other)?;
         trio.net.cut(other, node)?;
     }
-    trio.random.pause_ms(3_000, 8_000);
+    trio.random.pause_ms(1_000, 5_000);
+    let beside = others_go_on(trio, &format!("{what} yet to go"));
     trio.power_cut(&[node])?;
-    let others = others_go_on(trio, &what);
+    let without = others_go_on(trio, &what);
     trio.net.heal_all()?;
     trio.start(node)?;
-    others?;
+    beside.and(without)?;
     Ok(what)
 }
 
@@ -239,7 +239,7 @@ fn full_disk(trio: &mut Trio) -> Result<()> {
 /// Bytes that a full disk has left for the clients to fill.
 const LEFT: u64 = 2 << 20;
 
-/// RC-09: a node's disk is full; it takes no more and serves on. What it leads waits for room: leaderships don't move away from it.
+/// RC-09: a node's disk is full; it takes no more and serves on, and others lead what it led.
 fn full_disk_of_one(trio: &mut Trio, round: u32) -> Result<String> {
     let node = trio.any();
     let what = format!("node {node} with a full disk");
@@ -250,9 +250,11 @@ fn full_disk_of_one(trio: &mut Trio, round: u32) -> Result<String> {
     let free = free.f_bavail * free.f_frsize;
     let most = free.saturating_sub(LEFT);
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, most)?;
-    trio.random.pause_ms(3_000, 6_000);
+    trio.random.pause_ms(1_000, 4_000);
+    let others = others_go_on(trio, &what);
     drop(file);
     fs::remove_file(&ballast)?;
+    others?;
     if trio.server(node)?.ended().is_some() {
         return broken(format!("node {node} ended because its disk was full"));
     }

@@ -33,6 +33,8 @@ const PORT: u16 = 9092;
 const PATIENCE_S: u32 = 60;
 /// How long it may take until all copies are in sync again.
 const IN_SYNC: Duration = Duration::from_secs(90);
+/// How old what a superseded leader tells may be: its session, and a second until a controller that is cut off notices that (`docs/adr/0012`).
+const LAG: Duration = Duration::from_millis(4_000);
 /// How long a stop may take.
 const STOP: Duration = Duration::from_secs(20);
 
@@ -188,6 +190,8 @@ impl Trio {
             self.answers(node)?;
         }
         self.in_sync()?;
+        let most = u64::try_from(LAG.as_nanos()).unwrap_or(u64::MAX);
+        self.note(What::Lags { most });
         let brokers = self.brokers();
         let load = Load {
             replicas: 3,

@@ -6,7 +6,7 @@ use crate::history::{Place, What};
 use crate::known::Known;
 use crate::{Anomaly, Kind};
 
-/// Who asks after an answer was given gets no less.
+/// Who asks after an answer was given gets no less; of several nodes, who asks so much later as one may lag.
 pub(super) fn backwards(known: &Known<'_>, found: &mut Vec<Anomaly>) {
     struct Seen {
         since: u64,
@@ -39,7 +39,9 @@ pub(super) fn backwards(known: &Known<'_>, found: &mut Vec<Anomaly>) {
         let mut before = answers.iter().peekable();
         let (mut start, mut end) = (i64::MIN, i64::MIN);
         for seen in asked {
-            while let Some(earlier) = before.next_if(|earlier| earlier.at < seen.since) {
+            while let Some(earlier) =
+                before.next_if(|earlier| earlier.at.saturating_add(known.lag) < seen.since)
+            {
                 start = start.max(earlier.start);
                 end = end.max(earlier.end);
             }

@@ -16,7 +16,8 @@ struct Commit<'a> {
     stored: bool,
 }
 
-/// What is read is the last commit that was acknowledged before, or one that may have come after it.
+/// What is read is the last commit that was acknowledged before (of several nodes: so long before as one may lag), or one that may have come
+/// after it.
 pub(super) fn lost(known: &Known<'_>, found: &mut Vec<Anomaly>) {
     let mut commits: BTreeMap<(&str, &Place), Vec<Commit<'_>>> = BTreeMap::new();
     for event in &known.events {
@@ -69,7 +70,11 @@ pub(super) fn lost(known: &Known<'_>, found: &mut Vec<Anomaly>) {
         // Of all that were acknowledged before the question, the one that was sent last overwrote whatever had ended before.
         let last = commits
             .iter()
-            .filter(|c| c.stored && c.answered.is_some_and(|at| at < *since))
+            .filter(|c| {
+                c.stored
+                    && c.answered
+                        .is_some_and(|at| at.saturating_add(known.lag) < *since)
+            })
             .max_by_key(|c| c.sent);
         let possible = |c: &&Commit<'_>| {
             let overwritten = match (last, c.answered) {

@@ -122,6 +122,9 @@ fn event(line: &str) -> Event {
         ("fault", what) => What::Fault {
             what: what.join(" "),
         },
+        ("lags", [most]) => What::Lags {
+            most: seconds(most),
+        },
         ("healed", []) => What::Healed,
         _ => panic!("no event: {line}"),
     };
