@@ -178,7 +178,8 @@ class Sender(threading.Thread):
                 self.insist(lambda: end(10))
                 history.add(self.name, "ended", txn=txn, committed=commit)
             except KafkaException as error:
-                if not error.args[0].txn_requires_abort():
+                # A send after one that has failed is refused with no more than that.
+                if not (error.args[0].txn_requires_abort() or error.args[0].code() == KafkaError._STATE):
                     raise
                 history.add(self.name, "ending", txn=txn, commit=False)
                 self.insist(lambda: self.producer.abort_transaction(10))

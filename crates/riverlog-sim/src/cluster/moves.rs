@@ -7,6 +7,7 @@ use riverlog_log::disk::Random;
 use riverlog_node::Reply;
 use riverlog_wire::BrokerId;
 
+use super::clients::Client;
 use super::model::TOPIC;
 use super::swarm::Swarm;
 use super::world::World;
@@ -107,12 +108,11 @@ impl World {
             return Ok(());
         }
         let bounded = |key: &String| key.ends_with(".throttled.rate");
-        let soon = match self.swarm.settings.configs.keys().any(bounded) {
-            // Producers write meanwhile, and the rate is hardly above theirs.
-            true => 4 * SOON,
-            false => SOON,
-        };
-        let (until, mut next) = (self.clock + soon, self.clock);
+        if self.swarm.settings.configs.keys().any(bounded) {
+            // What is written meanwhile may be more than the rate allows for.
+            self.rest_producers();
+        }
+        let (until, mut next) = (self.clock + SOON, self.clock);
         loop {
             let image = self.whole_image();
             let partitions = image.and_then(|i| Some(i.topic(TOPIC)?.partitions.clone()));
@@ -141,6 +141,15 @@ impl World {
                 self.ask_to_move(at, wanted);
             }
             self.step()?;
+        }
+    }
+
+    /// What producers have under way is the last for now.
+    fn rest_producers(&mut self) {
+        for client in &mut self.clients {
+            if let Client::Producer(producer) = client {
+                producer.enough = Some(producer.progress);
+            }
         }
     }
 
