@@ -25,13 +25,23 @@ fn key(topic: TopicId) -> ShareKey {
 
 /// What a member acquires; nothing when there is nothing.
 fn fetch(host: &mut Harness, topic: TopicId, member: &str, max_records: i64) -> Vec<Acquired> {
+    fetch_bytes(host, topic, member, max_records, 1 << 20)
+}
+
+fn fetch_bytes(
+    host: &mut Harness,
+    topic: TopicId,
+    member: &str,
+    max_records: i64,
+    max_bytes: usize,
+) -> Vec<Acquired> {
     let command = ShareFetchCommand {
         group: "g".to_owned(),
         member: member.to_owned(),
         partitions: vec![(topic, 0)],
         first: 0,
         max_wait: Duration::from_millis(300),
-        max_bytes: 1 << 20,
+        max_bytes,
         max_records,
         batch_size: 100,
         mode: AcquireMode::RecordLimit,
@@ -201,6 +211,23 @@ fn what_was_accepted_never_comes_again_and_nothing_is_left_out_over_power_cuts()
     for seed in 1..40 {
         story(seed * 7919);
     }
+}
+
+#[test]
+fn who_asks_for_no_bytes_acquires_nothing_and_who_asks_for_one_gets_a_batch() {
+    let mut host = open(&CrashDisk::new(1));
+    let topic = create(&mut host, "t", 1, &[]);
+    assert_eq!(fetch(&mut host, topic, "a", 1), []);
+    let to = partition(&host, "t", 0);
+    produce(&mut host, &to, &["x", "y"]).unwrap();
+    assert_eq!(fetch_bytes(&mut host, topic, "a", 10, 0), []);
+    let acquired = fetch_bytes(&mut host, topic, "a", 10, 1);
+    assert_eq!(acquired.len(), 1);
+    assert_eq!(
+        (acquired[0].first, acquired[0].last),
+        (Offset(0), Offset(1))
+    );
+    assert_eq!(acquired[0].delivery_count, 1);
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub struct ShareFetchCommand {
     pub first: usize,
     /// How long to wait for a record.
     pub max_wait: Duration,
-    /// Bytes of the whole answer; soft for the first batch.
+    /// Bytes of the whole answer; soft for the first batch. 0: no records at all.
     pub max_bytes: usize,
     /// Records in all, as far as the mode keeps to it.
     pub max_records: i64,
@@ -298,7 +298,10 @@ impl Node {
             Stage::Loading | Stage::Gone => return Ok(None),
         };
         machine.log_starts_at(start);
-        let from = machine.next_fetch(limits).filter(|from| *from < until);
+        // The first batch comes whole, however few bytes are asked for; but who asks for none gets none, as with Kafka.
+        let wants = waiting.command.max_bytes > 0;
+        let from = machine.next_fetch(limits);
+        let from = from.filter(|from| wants && *from < until);
         drop(state);
         Ok(from.map(|from| (held, from)))
     }
