@@ -6,7 +6,12 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use riverlog_wire::messages::DescribeLogDirsRequest;
+use riverlog_wire::ErrorCode;
+use riverlog_wire::messages::metadata_request::MetadataRequestTopic;
+use riverlog_wire::messages::share_fetch_request::{FetchPartition, FetchTopic};
+use riverlog_wire::messages::{
+    DescribeLogDirsRequest, MetadataRequest, ShareFetchRequest, ShareGroupHeartbeatRequest,
+};
 
 use common::{Server, ask, eventually, http, riverlog, run_with, signal, wait};
 
@@ -66,6 +71,62 @@ fn http_tells_health_and_metrics_to_this_machine_only() {
     assert_eq!(http(&server.http, "/nothing", "localhost").0, 404);
     assert_eq!(http(&server.http, "/metrics", "evil.example").0, 421);
     assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn metrics_tell_how_far_a_share_group_is_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    server.ok(&["topic", "create", "t", "-p", "1"]);
+    let request = MetadataRequest {
+        topics: Some(vec![MetadataRequestTopic {
+            name: Some("t".to_owned()),
+            ..MetadataRequestTopic::default()
+        }]),
+        ..MetadataRequest::default()
+    };
+    let topic_id = ask(&server.kafka, 12, &request).topics[0].topic_id;
+    let (group, member) = (Some("s".to_owned()), Some("m".to_owned()));
+    let join = ShareGroupHeartbeatRequest {
+        group_id: "s".to_owned(),
+        member_id: "m".to_owned(),
+        subscribed_topic_names: Some(vec!["t".to_owned()]),
+        ..ShareGroupHeartbeatRequest::default()
+    };
+    assert!(eventually(|| {
+        ask(&server.kafka, 1, &join).error_code == ErrorCode::NONE
+    }));
+    // A new group begins at the end, with the first look.
+    let fetch = ShareFetchRequest {
+        group_id: group,
+        member_id: member,
+        max_wait_ms: 10,
+        max_bytes: 1 << 20,
+        max_records: 10,
+        batch_size: 10,
+        topics: vec![FetchTopic {
+            topic_id,
+            partitions: vec![FetchPartition::default()],
+        }],
+        ..ShareFetchRequest::default()
+    };
+    let lag = |records: i32| {
+        let line = format!(
+            "kafka_consumergroup_lag{{consumergroup=\"s\",partition=\"0\",topic=\"t\"}} {records}.0"
+        );
+        eventually(|| {
+            ask(&server.kafka, 1, &fetch);
+            http(&server.http, "/metrics", "127.0.0.1")
+                .1
+                .contains(&line)
+        })
+    };
+    assert!(lag(0));
+    server.ok_with(&["produce", "t"], "x\ny\n");
+    assert!(lag(2));
+    let (_, metrics) = http(&server.http, "/metrics", "127.0.0.1");
+    let members = "kafka_consumergroup_members{consumergroup=\"s\"} 1.0";
+    assert!(metrics.contains(members), "{metrics}");
 }
 
 /// Writes something to a port, and reads until it is closed.

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use riverlog_core::groups::{CommittedOffset, GroupDescription, TopicPartition};
+use riverlog_core::groups::{CommittedOffset, GroupDescription, ShareTopics, TopicPartition};
 use riverlog_core::metadata::TopicRef;
+use riverlog_core::share::{ShareKey, ShareSummary};
 use riverlog_node::{FetchCommand, FetchPartition, Isolation, Node, PartitionRef, Reply, Slice};
 use riverlog_wire::batch::{BatchHeader, batches};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, TopicId};
@@ -168,15 +169,14 @@ async fn groups(
     let mut lookups = LOOKUPS;
     let mut groups = Vec::new();
     for description in descriptions {
-        let answer: Option<Result<Committed, ErrorCode>> =
-            asked(|reply| node.committed(&description.group, None, None, driver.now(), reply))
-                .await;
+        let standing = match description.group_type {
+            "share" => share_standing(health, &description.group).await,
+            _ => standing(health, &description.group).await,
+        };
         let mut commits = Vec::new();
-        for (at, committed) in answer.and_then(Result::ok).unwrap_or_default() {
-            let Some(committed) = committed else { continue };
-            let offset = committed.offset.0;
+        for (at, offset, done) in standing {
             let found = led.get(&(at.topic.clone(), at.partition));
-            let lag = found.map(|(_, p)| (p.high_watermark - offset.max(p.start)).max(0));
+            let lag = found.map(|(_, p)| (p.high_watermark - offset.max(p.start) - done).max(0));
             let seconds = match (lag, found) {
                 (Some(0), _) => Some(0.0),
                 (Some(_), Some((partition, p))) => {
@@ -204,6 +204,51 @@ async fn groups(
         });
     }
     groups
+}
+
+/// What a group has committed: from each offset on everything waits.
+async fn standing(health: &Health, group: &str) -> Vec<(TopicPartition, i64, i64)> {
+    let (node, driver) = (&health.driver.node, &health.driver);
+    let answer: Option<Result<Committed, ErrorCode>> =
+        asked(|reply| node.committed(group, None, None, driver.now(), reply)).await;
+    let all = answer.and_then(Result::ok).unwrap_or_default().into_iter();
+    all.filter_map(|(at, committed)| Some((at, committed?.offset.0, 0)))
+        .collect()
+}
+
+/// Where a share group is: the first record that it isn't done with, and how many after that it is done with already (KIP-1226).
+async fn share_standing(health: &Health, group: &str) -> Vec<(TopicPartition, i64, i64)> {
+    let (node, driver) = (&health.driver.node, &health.driver);
+    let answer: Option<Result<ShareTopics, ErrorCode>> =
+        asked(|reply| node.share_topics(group, driver.now(), reply)).await;
+    let image = node.image();
+    let mut standing = Vec::new();
+    for (id, partitions) in answer.and_then(Result::ok).unwrap_or_default() {
+        let Some(topic) = image.topics.get(&id) else {
+            continue;
+        };
+        for partition in partitions {
+            let key = ShareKey {
+                group: group.to_owned(),
+                topic: id,
+                partition,
+            };
+            let summary: Option<Result<Option<ShareSummary>, ErrorCode>> =
+                asked(|reply| node.share_summary(&key, driver.now(), reply)).await;
+            let summary = summary.and_then(Result::ok).flatten();
+            // Nobody has read it yet, or it isn't known how much is done.
+            let Some(summary) = summary.filter(|s| s.start.0 >= 0 && s.complete >= 0) else {
+                continue;
+            };
+            let at = TopicPartition {
+                topic: topic.name.to_string(),
+                id,
+                partition,
+            };
+            standing.push((at, summary.start.0, i64::from(summary.complete)));
+        }
+    }
+    standing
 }
 
 impl Times {
