@@ -18,6 +18,8 @@ pub struct Subscription {
     pub owned: Assignment,
     /// When it was given that; −1 for never.
     pub generation: i32,
+    /// Where it is, since version 3.
+    pub rack: Option<String>,
 }
 
 /// Version 2: topics, user data, owned partitions, generation. The user data carries the generation once more, for clients from
@@ -58,6 +60,9 @@ pub fn decode_subscription(bytes: &[u8]) -> Result<Subscription, DecodeError> {
     }
     if version >= 2 {
         out.generation = r.i32()?;
+    }
+    if version >= 3 {
+        out.rack = r.nullable_string()?.map(str::to_owned);
     }
     Ok(out)
 }
@@ -104,6 +109,17 @@ pub fn decode_assignment(bytes: &[u8]) -> Result<Assignment, DecodeError> {
     read_partitions(&mut r)
 }
 
+/// Whether an assignment carries data that only the assignor which made it understands.
+pub fn has_user_data(assignment: &[u8]) -> Result<bool, DecodeError> {
+    if assignment.is_empty() {
+        return Ok(false);
+    }
+    let mut r = Reader::new(assignment);
+    r.i16()?;
+    read_partitions(&mut r)?;
+    Ok(r.nullable_bytes()?.is_some_and(|data| !data.is_empty()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,6 +130,7 @@ mod tests {
             topics: vec!["a".to_owned(), "b".to_owned()],
             owned: [("a".to_owned(), vec![0, 3])].into(),
             generation: 7,
+            rack: None,
         };
         assert_eq!(
             decode_subscription(&encode_subscription(&subscription)).unwrap(),
@@ -136,5 +153,18 @@ mod tests {
         );
         assert_eq!(decode_assignment(b"").unwrap(), Assignment::new());
         assert!(decode_assignment(&[0, 0, 127, 255, 255, 255]).is_err());
+        assert!(!has_user_data(&encode_assignment(&assignment)).unwrap());
+        assert!(!has_user_data(b"").unwrap());
+        assert!(has_user_data(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 9]).unwrap());
+    }
+
+    #[test]
+    fn newer_subscriptions_say_where_the_member_is() {
+        let newer = [
+            0, 3, 0, 0, 0, 1, 0, 1, b't', 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1,
+            b'r',
+        ];
+        let read = decode_subscription(&newer).unwrap();
+        assert_eq!((read.generation, read.rack.as_deref()), (4, Some("r")));
     }
 }

@@ -99,8 +99,8 @@ pub(super) const BROKER: &[Key] = keys! {
         "The largest consumer.session.timeout.ms that a group may set.";
     "group.consumer.max.size", Int(1, I), "2147483647", fixed, idle,
         "The most members of a group of the consumer protocol.";
-    "group.consumer.migration.policy", String, "bidirectional", fixed, idle,
-        "Which way groups may move between the classic and the consumer protocol.";
+    "group.consumer.migration.policy", String, "bidirectional", fixed, used,
+        "Which way groups may move between the classic and the consumer protocol with their members: bidirectional, upgrade, downgrade or disabled.";
     "group.consumer.min.heartbeat.interval.ms", Int(1, I), "5000", fixed, used,
         "The smallest consumer.heartbeat.interval.ms that a group may set.";
     "group.consumer.min.session.timeout.ms", Int(1, I), "45000", fixed, used,

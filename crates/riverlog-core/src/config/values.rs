@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Key, Kind, Scope, key};
+use crate::groups::MigrationPolicy;
 use crate::share::OffsetReset;
 
 /// What is wrong with a value.
@@ -95,6 +96,10 @@ fn special(name: &str, value: &str) -> Option<(&'static str, &'static str)> {
         "compression.gzip.level" if value == "0" => {
             Some(("gzip has no level 0", "1 to 9, or -1 for the codec's own"))
         }
+        "group.consumer.migration.policy" if MigrationPolicy::parse(value).is_none() => Some((
+            "no way for groups to move",
+            "bidirectional, upgrade, downgrade or disabled",
+        )),
         "leader.replication.throttled.replicas" | "follower.replication.throttled.replicas"
             if value != "*" && !items(value).all(is_partition_and_broker) =>
         {

@@ -12,6 +12,7 @@
 //! becomes the group by one soft change; heartbeats, which come most often, change only a session.
 
 mod join;
+mod moving;
 mod sync;
 mod timers;
 
@@ -29,7 +30,7 @@ use super::records::{GroupMemberValue, GroupValue, Record};
 use super::{GroupAnswer, GroupDescription, GroupSettings, MemberDescription, Token};
 use crate::Now;
 
-pub(super) use join::refused as refused_join;
+pub(super) use join::{new_member_id, refused as refused_join};
 pub(super) use sync::{Synced, refused as refused_sync};
 
 /// The protocol type of consumers, whose metadata we can read.
@@ -251,6 +252,13 @@ impl Classic {
             let member = Arc::make_mut(member);
             member.session_until = now.mono.saturating_add(member.session_timeout);
         }
+        // It came from the consumer protocol, and its members have not met since: nobody has assigned what others left.
+        if matches!(self.state, State::Stable { .. }) && self.leader.is_none() {
+            self.state = State::Preparing {
+                deadline: now.mono.saturating_add(self.patience()),
+                gathering: None,
+            };
+        }
     }
 
     pub(super) fn renew(&mut self, member: &str, until: Duration, synced: bool) {
@@ -405,6 +413,7 @@ impl Classic {
                     client_host: m.client_host.clone(),
                     rack: None,
                     member_epoch: self.generation,
+                    classic: true,
                     subscribed_topics: Vec::new(),
                     subscribed_pattern: None,
                     metadata: m.metadata(protocol),

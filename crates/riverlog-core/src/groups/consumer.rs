@@ -7,8 +7,12 @@
 //! group epoch. A *member epoch* says which target a member has been brought to; it grows only once the member has given
 //! back what the target takes from it. A partition has one owner at a time, which holds it from the record that assigns it to
 //! the record that shows it given back.
+//!
+//! Members may speak the classic protocol too ([`classic`]): a group can move from one protocol to the other while they work.
 
+mod classic;
 mod heartbeat;
+mod migrate;
 mod reconcile;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +32,9 @@ use super::records::{
 use super::{GroupDescription, GroupSettings, MemberDescription, Topics, metadata_hash};
 use crate::Now;
 
+pub(super) use classic::Asks;
 pub(super) use heartbeat::{Heartbeat, leave_by_name};
+pub(super) use migrate::upgraded;
 
 /// Epoch of a static member that is away and will be back.
 const AWAY: i32 = -2;
@@ -50,6 +56,8 @@ pub(super) struct Consumer {
     untold: BTreeSet<Arc<str>>,
     /// Soft: by when partitions must be given back.
     revocations: BTreeMap<Arc<str>, Duration>,
+    /// Soft: by when a member of the classic protocol must have joined again, or fetched its assignment.
+    due: BTreeMap<Arc<str>, Duration>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -157,6 +165,21 @@ pub(super) fn by_topic<'a>(parts: impl IntoIterator<Item = &'a Part>) -> Vec<(To
 }
 
 impl Consumer {
+    /// An empty group that takes the place of one of another kind: what members of that one say is older than what comes.
+    pub(super) fn following(generation: i32) -> Consumer {
+        Consumer {
+            value: ConsumerGroupValue {
+                epoch: generation,
+                ..ConsumerGroupValue::default()
+            },
+            ..Consumer::default()
+        }
+    }
+
+    pub(super) fn epoch(&self) -> i32 {
+        self.value.epoch
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
@@ -206,9 +229,13 @@ impl Consumer {
                 if let Some(instance) = &value.instance {
                     self.instances.insert(instance.as_str().into(), id.clone());
                 }
-                let until = now.mono.saturating_add(settings.consumer_session_timeout);
-                self.sessions.entry(id).or_insert(until);
+                if value.classic.is_none() {
+                    self.due.remove(&id);
+                }
                 self.change(member, at, |m| m.value = Some(value.clone()));
+                let session = self.members.get(&id)?.session_timeout(settings);
+                let until = now.mono.saturating_add(session);
+                self.sessions.entry(id).or_insert(until);
                 Some(until)
             }
             Record::CurrentMember { member, value, .. } => {
@@ -296,6 +323,7 @@ impl Consumer {
         self.sessions.remove(member);
         self.untold.remove(member);
         self.revocations.remove(member);
+        self.due.remove(member);
     }
 
     /// All records are read: everybody gets a fresh session, and time to give back what is to be given back.
@@ -309,8 +337,14 @@ impl Consumer {
         for id in halves {
             self.forget(&id);
         }
-        let until = now.mono.saturating_add(settings.consumer_session_timeout);
-        self.sessions = self.members.keys().map(|id| (id.clone(), until)).collect();
+        self.sessions = self
+            .members
+            .iter()
+            .map(|(id, m)| {
+                let session = m.session_timeout(settings);
+                (id.clone(), now.mono.saturating_add(session))
+            })
+            .collect();
         if !active(Mutant::MembersNotTold) {
             self.untold = self.members.keys().cloned().collect();
         }
@@ -322,7 +356,11 @@ impl Consumer {
             .collect();
     }
 
-    pub(super) fn renew(&mut self, member: &str, until: Duration) {
+    /// A member was heard of. `settled`: a member of the classic protocol has fetched its assignment.
+    pub(super) fn renew(&mut self, member: &str, until: Duration, settled: bool) {
+        if settled {
+            self.due.remove(member);
+        }
         if let Some(session) = self.sessions.get_mut(member) {
             *session = until;
         }
@@ -331,10 +369,16 @@ impl Consumer {
 
     /// When the next member is to be expired; nobody is before `held_until`.
     pub(super) fn next_deadline(&self, held_until: Duration) -> Option<Duration> {
+        // One that was due may be no member, when it was refused after all.
+        let due = self
+            .due
+            .iter()
+            .filter(|(id, _)| self.members.contains_key(*id));
         let first = self
             .sessions
             .values()
             .chain(self.revocations.values())
+            .chain(due.map(|(_, at)| at))
             .min()?;
         Some((*first).max(held_until))
     }
@@ -354,7 +398,8 @@ impl Consumer {
             .members
             .get(member)
             .ok_or(ErrorCode::UNKNOWN_MEMBER_ID)?;
-        if version < 9 {
+        let classic = member.is_classic();
+        if version < 9 && !classic {
             return Err(ErrorCode::UNSUPPORTED_VERSION);
         }
         let current = &member.current;
@@ -373,7 +418,10 @@ impl Consumer {
         if active(Mutant::StaleCommitAccepted) {
             return Ok(());
         }
-        Err(ErrorCode::STALE_MEMBER_EPOCH)
+        Err(match classic {
+            true => ErrorCode::ILLEGAL_GENERATION,
+            false => ErrorCode::STALE_MEMBER_EPOCH,
+        })
     }
 
     /// OffsetFetch v9+ with a member.
@@ -524,6 +572,8 @@ impl Consumer {
             sometimes(Mark::MemberExpired);
         }
         gone.extend(up(&self.revocations));
+        let late = up(&self.due);
+        gone.extend(late.into_iter().filter(|id| self.members.contains_key(id)));
         if gone.is_empty() {
             return;
         }
@@ -534,7 +584,7 @@ impl Consumer {
         if active(Mutant::ExpiryWithoutTarget) {
             return;
         }
-        draft.bump(topics);
+        draft.go_on(topics);
     }
 
     /// Tombstones for the group's own records; it must be empty.
@@ -582,6 +632,7 @@ impl Consumer {
                     client_host: value.client_host.clone(),
                     rack: value.rack.clone(),
                     member_epoch: m.current.epoch,
+                    classic: m.is_classic(),
                     subscribed_topics: value.topics.clone(),
                     subscribed_pattern: value.pattern.clone(),
                     metadata: bytes::Bytes::new(),
@@ -598,6 +649,18 @@ impl Consumer {
 impl Member {
     fn instance(&self) -> Option<&str> {
         self.value.as_ref()?.instance.as_deref()
+    }
+
+    /// It speaks the classic protocol.
+    fn is_classic(&self) -> bool {
+        self.value.as_ref().is_some_and(|v| v.classic.is_some())
+    }
+
+    fn session_timeout(&self, settings: &GroupSettings) -> Duration {
+        let classic = self.value.as_ref().and_then(|v| v.classic.as_ref());
+        classic.map_or(settings.consumer_session_timeout, |(ms, _)| {
+            Duration::from_millis(u64::try_from(*ms).unwrap_or(0))
+        })
     }
 
     fn rebalance_timeout(&self) -> Duration {
@@ -668,10 +731,45 @@ impl<'a> Draft<'a> {
         });
     }
 
+    /// A static member is back under a new id: it takes over what the old one held.
+    fn replace(&mut self, old: &str, member: &str, value: ConsumerMemberValue) {
+        let target = self.state.targets.get(old).cloned();
+        let current = self.state.members.get(old).map(|m| Current {
+            epoch: 0,
+            previous_epoch: 0,
+            ..m.current.clone()
+        });
+        self.remove(old);
+        self.set_member(member, Some(value));
+        self.set_target(member, target.as_deref());
+        self.set_current(member, current.as_ref());
+    }
+
+    /// Brings a member a step towards its target; `owned` is what it says it holds. Returns where it is then.
+    fn reconcile(&mut self, member: &str, owned: Option<&BTreeSet<Part>>) -> Current {
+        let Some(found) = self.state.members.get(member).cloned() else {
+            return Current::default();
+        };
+        let Some(next) = self.state.reconcile(member, &found, owned) else {
+            return found.current.clone();
+        };
+        self.set_current(member, Some(&next));
+        next
+    }
+
     fn remove(&mut self, member: &str) {
         self.set_current(member, None);
         self.set_target(member, None);
         self.set_member(member, None);
+    }
+
+    /// After members were removed: the others get a new target, or assign for themselves when all of them speak the classic
+    /// protocol.
+    fn go_on(mut self, topics: &dyn Topics) {
+        if !self.state.is_empty() && self.state.may_become_classic(None, self.settings) {
+            return self.become_classic(topics, |_, _| {});
+        }
+        self.bump(topics);
     }
 
     /// A new group epoch, and the target assignment for it.

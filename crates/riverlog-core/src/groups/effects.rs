@@ -29,7 +29,7 @@ pub(super) enum SoftChange {
         member: Arc<str>,
         /// When it is taken for gone.
         until: Duration,
-        /// Classic: it has its assignment.
+        /// It speaks the classic protocol, and has its assignment.
         synced: bool,
     },
     /// A streams group.
@@ -38,6 +38,17 @@ pub(super) enum SoftChange {
         group: Arc<str>,
         /// What changes.
         change: StreamsSoft,
+    },
+    /// A member of the classic protocol in a group of the other has something to do.
+    Due {
+        /// Group.
+        group: Arc<str>,
+        /// Member.
+        member: Arc<str>,
+        /// By when.
+        by: Duration,
+        /// It has done what it had to do before; else the earlier time stands.
+        anew: bool,
     },
     /// The group's alarm rang: find out when its next one is.
     Rearm(Arc<str>),

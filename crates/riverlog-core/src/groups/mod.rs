@@ -8,6 +8,7 @@ mod assign;
 mod classic;
 mod consumer;
 mod effects;
+mod migrate;
 mod offsets;
 mod pattern;
 pub mod records;
@@ -25,6 +26,7 @@ use riverlog_wire::{
 };
 
 pub use crate::coordinator::{StoredRecord, Token};
+pub use migrate::MigrationPolicy;
 pub(crate) use pattern::Pattern;
 pub use shard::GroupShard;
 pub use streams::topology;
@@ -75,6 +77,8 @@ pub struct GroupSettings {
     pub consumer_session_timeout: Duration,
     /// `group.consumer.heartbeat.interval.ms`, default 5 s.
     pub consumer_heartbeat_interval: Duration,
+    /// `group.consumer.migration.policy`.
+    pub migration: MigrationPolicy,
     /// `group.share.session.timeout.ms`, default 45 s.
     pub share_session_timeout: Duration,
     /// `group.share.heartbeat.interval.ms`, default 5 s.
@@ -110,6 +114,7 @@ impl Default for GroupSettings {
             metadata_max_bytes: 4096,
             consumer_session_timeout: Duration::from_secs(45),
             consumer_heartbeat_interval: Duration::from_secs(5),
+            migration: MigrationPolicy::Bidirectional,
             share_session_timeout: Duration::from_secs(45),
             share_heartbeat_interval: Duration::from_secs(5),
             share_max_size: 200,
@@ -577,6 +582,8 @@ pub struct MemberDescription {
     pub rack: Option<String>,
     /// Member epoch, or the group's generation.
     pub member_epoch: i32,
+    /// It speaks the classic protocol, in whatever group.
+    pub classic: bool,
     /// Topics it asked for (consumer protocol).
     pub subscribed_topics: Vec<String>,
     /// Pattern it asked for (consumer protocol).

@@ -369,7 +369,7 @@ impl GroupShard {
                 if let Some(found) = self.groups.get_mut(&group) {
                     match &mut found.kind {
                         Kind::Classic(classic) => classic.renew(&member, until, synced),
-                        Kind::Consumer(consumer) => consumer.renew(&member, until),
+                        Kind::Consumer(consumer) => consumer.renew(&member, until, synced),
                         Kind::Share(share) => share.renew(&member, until),
                         Kind::Streams(streams) => streams.renew(&member, until),
                     }
@@ -381,6 +381,19 @@ impl GroupShard {
                     && let Kind::Streams(streams) = &mut found.kind
                 {
                     streams.soft(change);
+                }
+            }
+            SoftChange::Due {
+                group,
+                member,
+                by,
+                anew,
+            } => {
+                if let Some(found) = self.groups.get_mut(&group)
+                    && let Kind::Consumer(consumer) = &mut found.kind
+                {
+                    consumer.set_due(member, by, anew);
+                    self.arm(&group, by);
                 }
             }
             SoftChange::Rearm(group) => self.rearm(&group),

@@ -328,6 +328,7 @@ impl Share {
                     client_host: value.client_host.clone(),
                     rack: value.rack.clone(),
                     member_epoch: m.current.epoch,
+                    classic: false,
                     subscribed_topics: value.topics.clone(),
                     subscribed_pattern: None,
                     metadata: bytes::Bytes::new(),

@@ -6,6 +6,8 @@
 mod classic;
 mod consumer;
 mod load;
+mod migration;
+mod moving;
 mod offsets;
 mod random;
 mod subscriptions;
@@ -17,6 +19,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use expect_test::Expect;
+use riverlog_wire::consumer_protocol::{
+    Assignment, Subscription, decode_assignment, encode_assignment, encode_subscription,
+};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, TopicId};
 
 use super::records::Record;
@@ -256,7 +261,12 @@ impl Story {
                 let members: Vec<String> = v
                     .members
                     .iter()
-                    .map(|m| format!("{}={}", m.member, String::from_utf8_lossy(&m.assignment)))
+                    .map(|m| match decode_assignment(&m.assignment) {
+                        Ok(given) if !m.assignment.is_empty() => {
+                            format!("{}={}", m.member, words(&given))
+                        }
+                        _ => format!("{}={}", m.member, String::from_utf8_lossy(&m.assignment)),
+                    })
                     .collect();
                 format!(
                     "+ {group} generation {} {} leader {} [{}]",
@@ -285,9 +295,14 @@ impl Story {
                 value: Some(v),
             } => {
                 format!(
-                    "+ {group} {member} reads {}{}",
+                    "+ {group} {member} reads {}{}{}",
                     v.topics.join(","),
-                    v.pattern.unwrap_or_default()
+                    v.pattern.unwrap_or_default(),
+                    if v.classic.is_some() {
+                        " (classic)"
+                    } else {
+                        ""
+                    },
                 )
             }
             Record::ConsumerMember { group, member, .. } => format!("- {group} {member}"),
@@ -364,7 +379,13 @@ impl Story {
                 assignment,
                 ..
             } => {
-                format!("synced {:?}", String::from_utf8_lossy(assignment))
+                match decode_assignment(assignment) {
+                    // What the broker assigns, it writes as consumers do.
+                    Ok(given) if !assignment.is_empty() => {
+                        format!("synced {}", words(&given))
+                    }
+                    _ => format!("synced {:?}", String::from_utf8_lossy(assignment)),
+                }
             }
             GroupAnswer::Sync { error, .. } => error.name().to_owned(),
             GroupAnswer::Error(error) => error.name().to_owned(),
@@ -501,7 +522,10 @@ impl Story {
             }
             "join" => {
                 let protocols = args.get("protocols").unwrap_or("range");
-                let metadata = args.get("reads").map(subscription).unwrap_or_default();
+                let owns = args.get("owns").map(assignment).unwrap_or_default();
+                let reads = args.get("reads");
+                let metadata = reads.map(|topics| subscription(topics, owns, generation));
+                let metadata = metadata.unwrap_or_default();
                 let join = Join {
                     group,
                     member,
@@ -532,7 +556,11 @@ impl Story {
                         .map(|one| {
                             let (to, what) = one.split_once('=').unwrap();
                             let member = self.clients.get(to).map_or(to, |c| &c.member);
-                            (member.to_owned(), Bytes::from(what.to_owned()))
+                            let what = match what.contains('/') {
+                                true => encode_assignment(&assignment(what)),
+                                false => Bytes::from(what.to_owned()),
+                            };
+                            (member.to_owned(), what)
                         })
                         .collect()
                 });
@@ -739,16 +767,38 @@ fn short(line: &str) -> String {
 }
 
 /// As consumers write their metadata.
-fn subscription(topics: &str) -> Bytes {
-    let topics: Vec<&str> = topics.split(',').collect();
-    let mut bytes = vec![0, 1];
-    bytes.extend((topics.len() as i32).to_be_bytes());
-    for topic in topics {
-        bytes.extend((topic.len() as i16).to_be_bytes());
-        bytes.extend(topic.as_bytes());
+fn subscription(topics: &str, owned: Assignment, generation: i32) -> Bytes {
+    encode_subscription(&Subscription {
+        topics: topics.split(',').map(str::to_owned).collect(),
+        owned,
+        generation,
+        rack: None,
+    })
+}
+
+/// `orders/0+1`, or `none`.
+fn assignment(words: &str) -> Assignment {
+    let each = words.split('&').filter_map(|one| one.split_once('/'));
+    each.map(|(topic, partitions)| {
+        let partitions = partitions.split('+').map(|p| p.parse().unwrap()).collect();
+        (topic.to_owned(), partitions)
+    })
+    .collect()
+}
+
+/// The other way round, as targets are printed.
+fn words(assignment: &Assignment) -> String {
+    let each: Vec<String> = assignment
+        .iter()
+        .map(|(topic, partitions)| {
+            let numbers: Vec<String> = partitions.iter().map(i32::to_string).collect();
+            format!("{topic}/{}", numbers.join(","))
+        })
+        .collect();
+    match each.is_empty() {
+        true => "nothing".to_owned(),
+        false => each.join(" "),
     }
-    bytes.extend((-1_i32).to_be_bytes());
-    bytes.into()
 }
 
 pub(super) fn check_with(settings: GroupSettings, script: &str, expect: Expect) {

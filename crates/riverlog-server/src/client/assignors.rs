@@ -207,6 +207,7 @@ mod tests {
                 .map(|(t, p)| ((*t).to_owned(), p.to_vec()))
                 .collect(),
             generation,
+            rack: None,
         }
     }
 

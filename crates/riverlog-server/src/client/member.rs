@@ -97,6 +97,7 @@ impl Member {
                 topics: self.topics.clone(),
                 owned: self.owned.clone(),
                 generation: self.generation,
+                rack: None,
             });
             let protocol = |name: &str| JoinGroupRequestProtocol {
                 name: name.to_owned(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use riverlog_core::config::BrokerValues;
-use riverlog_core::groups::GroupSettings;
+use riverlog_core::groups::{GroupSettings, MigrationPolicy};
 use riverlog_core::transactions::TransactionSettings;
 use riverlog_http::HttpSettings;
 use riverlog_log::VolumeSettings;
@@ -68,6 +68,10 @@ pub(crate) fn node_settings(config: &Config) -> NodeSettings {
             metadata_max_bytes: size("offset.metadata.max.bytes"),
             consumer_session_timeout: millis("group.consumer.session.timeout.ms"),
             consumer_heartbeat_interval: millis("group.consumer.heartbeat.interval.ms"),
+            migration: values
+                .text("group.consumer.migration.policy")
+                .and_then(|name| MigrationPolicy::parse(name.trim()))
+                .unwrap_or_default(),
             share_session_timeout: millis("group.share.session.timeout.ms"),
             share_heartbeat_interval: millis("group.share.heartbeat.interval.ms"),
             share_max_size: size("group.share.max.size"),

@@ -33,7 +33,7 @@ pub(super) const CHECKS: &[Check] = &[
 const ROUNDS: usize = 200;
 
 /// What a member says when it joins.
-fn join(group: &str, member: &str, topics: &[&str]) -> ConsumerGroupHeartbeatRequest {
+pub(super) fn join(group: &str, member: &str, topics: &[&str]) -> ConsumerGroupHeartbeatRequest {
     ConsumerGroupHeartbeatRequest {
         group_id: group.to_owned(),
         member_id: member.to_owned(),
@@ -45,7 +45,7 @@ fn join(group: &str, member: &str, topics: &[&str]) -> ConsumerGroupHeartbeatReq
     }
 }
 
-fn beat(
+pub(super) fn beat(
     client: &mut Client<'_>,
     request: &ConsumerGroupHeartbeatRequest,
 ) -> Outcome<ConsumerGroupHeartbeatResponse> {
@@ -53,7 +53,7 @@ fn beat(
 }
 
 /// A member's later heartbeats: nothing has changed, and this is what it holds.
-fn again(
+pub(super) fn again(
     group: &str,
     answer: &ConsumerGroupHeartbeatResponse,
     holds: &[(&Topic, &[i32])],
@@ -82,7 +82,7 @@ fn partitions(answer: &ConsumerGroupHeartbeatResponse) -> usize {
 }
 
 /// Coordinators of Kafka hear of a topic a moment after the clients.
-fn hear_of_topics(client: &mut Client<'_>) {
+pub(super) fn hear_of_topics(client: &mut Client<'_>) {
     client.broker().pass(Duration::from_millis(300));
 }
 

@@ -8,6 +8,7 @@ mod consumer_groups;
 mod fetch;
 mod groups;
 mod metadata;
+mod migration;
 mod offsets;
 mod produce;
 mod producers;
@@ -63,6 +64,7 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
         offsets::CHECKS,
         groups::CHECKS,
         consumer_groups::CHECKS,
+        migration::CHECKS,
         share_groups::CHECKS,
         streams_groups::CHECKS,
         commits::CHECKS,

@@ -13,7 +13,8 @@ use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
 use crate::kafka::session::Context;
 
-/// A member that speaks the consumer protocol (v1).
+/// What a member speaks (v1).
+const CLASSIC: i8 = 0;
 const CONSUMER: i8 = 1;
 
 pub(super) fn handle(
@@ -86,7 +87,7 @@ fn member(image: &MetadataImage, member: MemberDescription) -> Member {
         subscribed_topic_regex: member.subscribed_pattern,
         assignment: assignment(image, member.assigned),
         target_assignment: assignment(image, member.target),
-        member_type: CONSUMER,
+        member_type: if member.classic { CLASSIC } else { CONSUMER },
     }
 }
 

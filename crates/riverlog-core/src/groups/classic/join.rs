@@ -79,8 +79,7 @@ impl Classic {
     }
 
     fn join_new(&mut self, join: Join, token: Token, cx: &mut Context<'_>) {
-        let name = join.instance.as_deref().unwrap_or(&join.client_id);
-        let id: Arc<str> = format!("{name}-{}", uuid(join.random)).into();
+        let id: Arc<str> = new_member_id(&join).into();
         let holder = join
             .instance
             .as_deref()
@@ -348,7 +347,7 @@ impl Classic {
     }
 
     /// The protocol that most members like best of those that all of them speak; ties go to the first by name.
-    fn choose(&self) -> Option<String> {
+    pub(super) fn choose(&self) -> Option<String> {
         let common = |name: &str| {
             self.members
                 .values()
@@ -406,6 +405,12 @@ impl Classic {
         let answer = self.joined(id, with_members, skip_assignment);
         cx.answer(token, GroupAnswer::Join(answer));
     }
+}
+
+/// The id of a member that has none yet.
+pub(in crate::groups) fn new_member_id(join: &Join) -> String {
+    let name = join.instance.as_deref().unwrap_or(&join.client_id);
+    format!("{name}-{}", uuid(join.random))
 }
 
 /// The answer to a join that came to nothing.

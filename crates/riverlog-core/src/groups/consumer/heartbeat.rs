@@ -31,6 +31,8 @@ pub(in crate::groups) struct Heartbeat<'a> {
     pub(in crate::groups) exists: bool,
     /// There is an empty classic group whose record must go first.
     pub(in crate::groups) replaces_classic: bool,
+    /// It is a classic group until this heartbeat: whatever it says, everybody gets a new target.
+    pub(in crate::groups) upgraded: bool,
     /// Log position of the group's last record.
     pub(in crate::groups) changed_at: Offset,
     pub(in crate::groups) topics: &'a dyn Topics,
@@ -48,12 +50,13 @@ struct Outcome {
 }
 
 impl Heartbeat<'_> {
+    /// Returns whether it is accepted.
     pub(in crate::groups) fn decide(
         self,
         mut request: ConsumerHeartbeat,
         token: Token,
         out: &mut Out,
-    ) {
+    ) -> bool {
         if request.member.is_empty() && request.member_epoch == JOIN && request.version < 1 {
             request.member = TopicId(request.random.to_be_bytes()).to_string();
         }
@@ -61,6 +64,7 @@ impl Heartbeat<'_> {
             LEAVE | AWAY => self.leave(&request, out),
             _ => self.stay(&request, out),
         });
+        let accepted = outcome.is_ok();
         let (after, answer) = match outcome {
             Ok(outcome) => (
                 outcome.after,
@@ -86,6 +90,7 @@ impl Heartbeat<'_> {
             ),
         };
         out.answer(token, after, GroupAnswer::ConsumerHeartbeat(answer));
+        accepted
     }
 
     fn member(&self, id: &str) -> Result<(&Arc<str>, &Member), Refusal> {
@@ -135,7 +140,7 @@ impl Heartbeat<'_> {
             draft.set_current(id, Some(&away));
         } else {
             draft.remove(id);
-            draft.bump(self.topics);
+            draft.go_on(self.topics);
         }
         Ok(Outcome {
             member: id.clone(),
@@ -168,10 +173,17 @@ impl Heartbeat<'_> {
             .map_or(request.member.as_str(), |m| m);
         let found = members.get_key_value(holder);
         match found {
-            Some((_, member)) if holder != request.member && member.current.epoch != AWAY => Err((
-                ErrorCode::UNRELEASED_INSTANCE_ID,
-                "another member still holds this group.instance.id; wait until it has left",
-            )),
+            // One that speaks the classic protocol can't say that it goes away for a while.
+            Some((_, member))
+                if holder != request.member
+                    && member.current.epoch != AWAY
+                    && !member.is_classic() =>
+            {
+                Err((
+                    ErrorCode::UNRELEASED_INSTANCE_ID,
+                    "another member still holds this group.instance.id; wait until it has left",
+                ))
+            }
             Some((id, member)) => Ok(Some((id, member.as_ref()))),
             None if members.len() >= self.settings.max_size => Err((
                 ErrorCode::GROUP_MAX_SIZE_REACHED,
@@ -219,10 +231,7 @@ impl Heartbeat<'_> {
             return Ok(self.outcome(request, id, before, current));
         }
 
-        let subscribes_anew = stored.is_none_or(|stored| {
-            (&stored.topics, &stored.pattern, &stored.assignor)
-                != (&value.topics, &value.pattern, &value.assignor)
-        });
+        let subscribes_anew = self.upgraded || subscribes_anew(stored, &value);
         let mut draft = Draft::new(&request.group, self.group, self.now, self.settings, out);
         if self.replaces_classic {
             draft.record(Record::Group {
@@ -231,34 +240,13 @@ impl Heartbeat<'_> {
             });
         }
         match found {
-            // A static member is back under a new id: it takes over what the old one held.
-            Some((old, member)) if *old != id => {
-                let target = self.group.targets.get(old).cloned();
-                draft.remove(old);
-                draft.set_member(&id, Some(value));
-                draft.set_target(&id, target.as_deref());
-                draft.set_current(
-                    &id,
-                    Some(&Current {
-                        epoch: JOIN,
-                        previous_epoch: JOIN,
-                        ..member.current.clone()
-                    }),
-                );
-            }
+            Some((old, _)) if *old != id => draft.replace(old, &id, value),
             _ => draft.set_member(&id, Some(value)),
         }
         if subscribes_anew {
             draft.bump(self.topics);
         }
-        let mut current = Current::default();
-        if let Some(member) = draft.state.members.get(&id).cloned() {
-            current = member.current.clone();
-            if let Some(next) = draft.state.reconcile(&id, &member, owned.as_ref()) {
-                draft.set_current(&id, Some(&next));
-                current = next;
-            }
-        }
+        let current = draft.reconcile(&id, owned.as_ref());
         Ok(self.outcome(request, id, before, &current))
     }
 
@@ -289,6 +277,17 @@ impl Heartbeat<'_> {
             after: before.map_or(Offset::ZERO, |b| b.changed_at),
         }
     }
+}
+
+/// Whether the assignor has something else to look at.
+pub(super) fn subscribes_anew(
+    stored: Option<&ConsumerMemberValue>,
+    value: &ConsumerMemberValue,
+) -> bool {
+    stored.is_none_or(|stored| {
+        (&stored.topics, &stored.pattern, &stored.assignor)
+            != (&value.topics, &value.pattern, &value.assignor)
+    })
 }
 
 fn flat(owned: &[(TopicId, Vec<i32>)]) -> BTreeSet<Part> {
@@ -443,7 +442,7 @@ pub(in crate::groups) fn leave_by_name(
         });
     }
     if any {
-        draft.bump(topics);
+        draft.go_on(topics);
     }
     errors
 }

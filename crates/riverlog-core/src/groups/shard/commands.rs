@@ -10,7 +10,7 @@ use super::{GroupShard, Kind, forget_offset};
 use crate::Now;
 use crate::groups::assign::Part;
 use crate::groups::classic::{self, Classic, Context, Synced};
-use crate::groups::consumer::{Consumer, Heartbeat, leave_by_name};
+use crate::groups::consumer::{self, Asks, Consumer, Heartbeat, leave_by_name};
 use crate::groups::effects::{Out, SoftChange};
 use crate::groups::offsets;
 use crate::groups::share::{self, Share};
@@ -37,25 +37,29 @@ impl GroupShard {
         }
         let mut out = Out::default();
         match command {
-            GroupCommand::Join(join) => self.join(join, token, now, &mut out),
-            GroupCommand::Sync(sync) => self.sync(sync, token, now, &mut out),
+            GroupCommand::Join(join) => self.join(join, token, topics, now, &mut out),
+            GroupCommand::Sync(sync) => self.sync(sync, token, topics, now, &mut out),
             GroupCommand::Heartbeat {
                 group,
                 generation,
                 member,
                 instance,
             } => {
-                let (error, until) = if group.is_empty() {
-                    (ErrorCode::INVALID_GROUP_ID, None)
-                } else {
-                    match self.classic(&group) {
-                        Some((classic, _)) => {
-                            classic.heartbeat(&member, instance.as_deref(), generation.0, now)
-                        }
-                        None => (ErrorCode::UNKNOWN_MEMBER_ID, None),
+                let instance = instance.as_deref();
+                let error = match self.groups.get(group.as_str()).map(|g| &g.kind) {
+                    _ if group.is_empty() => ErrorCode::INVALID_GROUP_ID,
+                    Some(Kind::Classic(classic)) => {
+                        let (error, until) =
+                            classic.heartbeat(&member, instance, generation.0, now);
+                        renew(&group, &member, until, false, &mut out);
+                        error
                     }
+                    Some(Kind::Consumer(consumer)) => {
+                        let asks = self.asks(&group, consumer, topics, now);
+                        asks.heartbeat(&group, (&member, instance), generation.0, &mut out)
+                    }
+                    Some(Kind::Share(_)) | None => ErrorCode::UNKNOWN_MEMBER_ID,
                 };
-                renew(&group, &member, until, false, &mut out);
                 // At once: it reveals nothing that a fail-over could take back.
                 out.answer(token, Offset::ZERO, GroupAnswer::Error(error));
             }
@@ -186,41 +190,62 @@ impl GroupShard {
         out: &mut Out,
     ) {
         let after = self.read_at(&request.group);
-        let nobody = Consumer::default();
         let kind = self.groups.get(request.group.as_str()).map(|g| &g.kind);
+        let nobody = match kind {
+            Some(Kind::Classic(classic)) => Consumer::following(classic.generation()),
+            _ => Consumer::default(),
+        };
+        let mut refuse = |member: String, words: &str| {
+            let answer = ConsumerHeartbeatAnswer {
+                message: Some(words.to_owned()),
+                ..refused_heartbeat(ErrorCode::GROUP_ID_NOT_FOUND, member)
+            };
+            out.answer(token, after, GroupAnswer::ConsumerHeartbeat(answer));
+        };
+        let mut conversion = Out::default();
+        let mut upgraded = None;
         let (group, replaces_classic) = match kind {
             Some(Kind::Consumer(consumer)) => (Some(consumer.as_ref()), false),
             Some(Kind::Classic(classic)) if !classic.is_empty() => {
-                // Kafka can move a group with its members from one protocol to the other; we can't yet.
-                let answer = ConsumerHeartbeatAnswer {
-                    message: Some(
-                        "the group has members of the classic protocol; let them leave first"
-                            .to_owned(),
-                    ),
-                    ..refused_heartbeat(ErrorCode::GROUP_ID_NOT_FOUND, request.member)
+                if request.member_epoch != 0 {
+                    let words = "the group is a classic one; join with epoch 0";
+                    return refuse(request.member, words);
+                }
+                let mut cx = Context {
+                    group: &request.group,
+                    settings: &self.settings,
+                    now,
+                    changed_at: after,
+                    out: &mut conversion,
                 };
-                return out.answer(token, after, GroupAnswer::ConsumerHeartbeat(answer));
+                match consumer::upgraded(classic, topics, &mut cx) {
+                    Err(words) => return refuse(request.member, words),
+                    Ok(group) => (Some(&*upgraded.insert(group)), false),
+                }
             }
             Some(Kind::Classic(classic)) => (None, classic.is_managed()),
             Some(Kind::Share(_) | Kind::Streams(_)) => {
-                let answer = ConsumerHeartbeatAnswer {
-                    message: Some(OTHER_KIND.to_owned()),
-                    ..refused_heartbeat(ErrorCode::GROUP_ID_NOT_FOUND, request.member)
-                };
-                return out.answer(token, after, GroupAnswer::ConsumerHeartbeat(answer));
+                return refuse(request.member, OTHER_KIND);
             }
             None => (None, false),
         };
+        let is_upgraded = matches!(kind, Some(Kind::Classic(_))) && group.is_some();
         let heartbeat = Heartbeat {
             group: group.unwrap_or(&nobody),
             exists: group.is_some(),
             replaces_classic,
+            upgraded: is_upgraded,
             changed_at: after,
             topics,
             settings: &self.settings,
             now,
         };
-        heartbeat.decide(request, token, out);
+        let mut joined = Out::default();
+        // A member that is refused changes nothing.
+        if heartbeat.decide(request, token, &mut joined) && is_upgraded {
+            out.append(conversion);
+        }
+        out.append(joined);
     }
 
     fn share_heartbeat(
@@ -397,13 +422,27 @@ impl GroupShard {
         });
     }
 
-    fn join(&self, join: Join, token: Token, now: Now, out: &mut Out) {
+    fn asks<'a>(
+        &'a self,
+        group: &str,
+        consumer: &'a Consumer,
+        topics: &'a dyn Topics,
+        now: Now,
+    ) -> Asks<'a> {
+        Asks {
+            group: consumer,
+            changed_at: self.read_at(group),
+            topics,
+            settings: &self.settings,
+            now,
+        }
+    }
+
+    fn join(&self, join: Join, token: Token, topics: &dyn Topics, now: Now, out: &mut Out) {
         let found = self.groups.get(join.group.as_str());
         let allowed = Classic::check_join(&join, &self.settings).and_then(|()| {
             match found.map(|g| &g.kind) {
-                Some(Kind::Consumer(consumer)) if !consumer.is_empty() => {
-                    Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
-                }
+                Some(Kind::Consumer(consumer)) if !consumer.is_empty() => Ok(()),
                 Some(Kind::Streams(streams)) if !streams.is_empty() => {
                     Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
                 }
@@ -418,19 +457,35 @@ impl GroupShard {
             let answer = GroupAnswer::Join(classic::refused_join(&join, error));
             return out.answer(token, after, answer);
         }
+        let mut before = 0;
         match found.map(|g| &g.kind) {
-            Some(Kind::Consumer(_)) => Consumer::delete(&join.group, out),
+            Some(Kind::Consumer(consumer)) if consumer.is_empty() => {
+                before = consumer.epoch();
+                Consumer::delete(&join.group, out);
+            }
+            Some(Kind::Consumer(consumer)) => {
+                let group = join.group.clone();
+                return self
+                    .asks(&group, consumer, topics, now)
+                    .join(join, token, out);
+            }
             Some(Kind::Streams(_)) => Streams::delete(&join.group, out),
             _ => {}
         }
         let group = join.group.clone();
         self.change(&group, now, out, |classic, cx| {
-            classic.join(join, token, cx)
+            classic.follows(before);
+            classic.join(join, token, cx);
         });
     }
 
-    fn sync(&self, sync: Sync, token: Token, now: Now, out: &mut Out) {
+    fn sync(&self, sync: Sync, token: Token, topics: &dyn Topics, now: Now, out: &mut Out) {
         let after = self.read_at(&sync.group);
+        let kind = self.groups.get(sync.group.as_str()).map(|g| &g.kind);
+        if let Some(Kind::Consumer(consumer)) = kind {
+            let asks = self.asks(&sync.group, consumer, topics, now);
+            return asks.sync(&sync, token, out);
+        }
         let checked = if sync.group.is_empty() {
             Err(ErrorCode::INVALID_GROUP_ID)
         } else {

@@ -258,11 +258,11 @@ fn an_empty_group_changes_its_protocol() {
             h: hb join reads=orders
               - g generation
               + g h reads orders
-              + g epoch 1
+              + g epoch 3
               + g h target orders/0
-              + g target epoch 1
-              + g h epoch 1 has orders/0
-              h: h epoch 1 may have orders/0
+              + g target epoch 3
+              + g h epoch 3 has orders/0
+              h: h epoch 3 may have orders/0
             k: join old
               k: INCONSISTENT_GROUP_PROTOCOL k-1
             n: join old
@@ -271,8 +271,8 @@ fn an_empty_group_changes_its_protocol() {
               - g h has
               - g h target
               - g h
-              + g epoch 2 empty
-              + g target epoch 2
+              + g epoch 4 empty
+              + g target epoch 4
               h: h epoch -1
             n: join old
               - g target epoch
@@ -291,13 +291,13 @@ fn an_empty_group_changes_its_protocol() {
               - g target epoch
               - g epoch
             wait 100ms
-              n: joined as n-d generation 1 range leader n-d of [n-d]
+              n: joined as n-d generation 3 range leader n-d of [n-d]
             n: sync assign=n=x
-              + g generation 1 range leader n-d [n-d=x]
+              + g generation 3 range leader n-d [n-d=x]
               n: synced "x"
             crash
             show
-              g Stable "classic" "range" 1 [n-d]
+              g Stable "classic" "range" 3 [n-d]
         "#]],
     );
 }
