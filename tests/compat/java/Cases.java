@@ -3,6 +3,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
@@ -27,6 +28,7 @@ import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -91,7 +93,11 @@ public class Cases {
             resumes(CONSUMER);
             appear(CONSUMER);
         });
+        report("group-migration", () -> moves("-moves"));
+        report("group-migration-cooperative", () -> moves(
+            "-moves-coop", "partition.assignment.strategy", CooperativeStickyAssignor.class.getName()));
         report("share-group", Cases::shareGroup);
+        report("share-dead-letters", Cases::deadLetters);
         report("offsets-by-time", Cases::offsetsByTime);
         report("groups-listed", Cases::groupsListed);
         report("delete-topic", Cases::deleteTopic);
@@ -454,6 +460,43 @@ public class Cases {
         return Arrays.equals(given, sizes);
     }
 
+    /** Two members, one after the other started anew with the newer protocol and then with the older again, while records come. */
+    static void moves(String suffix, String... more) throws Exception {
+        var settings = Stream.concat(Stream.of(CLASSIC.settings()), Stream.of(more));
+        var older = new Protocol(suffix, settings.toArray(String[]::new));
+        var newer = new Protocol(suffix, CONSUMER.settings());
+        create(older.topic(), 4);
+        List<ConsumerRecord<byte[], byte[]>> got = new ArrayList<>();
+        var members = new ArrayList<>(List.of(older.member(), older.member()));
+        arrive(older.topic(), 0, got, members);
+        var next = List.of(newer, newer, older, older);
+        for (int i = 0; i < next.size(); i++) {
+            members.get(i % 2).commitSync();
+            members.get(i % 2).close();
+            members.set(i % 2, next.get(i).member());
+            arrive(older.topic(), 20 * (i + 1), got, members);
+        }
+        // Who was given a partition without a commit reads again what the one before had read.
+        until("all committed", () -> {
+            spread(got, members, 2, 2);
+            members.forEach(KafkaConsumer::commitSync);
+            Set<TopicPartition> all = new HashSet<>();
+            members.forEach(member -> all.addAll(member.assignment()));
+            var committed = members.get(0).committed(all).values();
+            return committed.size() == 4 && committed.stream().allMatch(at -> at != null && at.offset() == 25);
+        });
+        members.forEach(KafkaConsumer::close);
+    }
+
+    /** Twenty more records come, and with them all there are, to members that have two partitions each. */
+    static void arrive(
+            String where, int from, List<ConsumerRecord<byte[], byte[]>> got, List<KafkaConsumer<byte[], byte[]>> members)
+            throws Exception {
+        produce(IntStream.range(from, from + 20).mapToObj(n -> numbered(where, n % 4, null, n)).toList());
+        until("two partitions each, and " + (from + 20) + " records", () -> spread(got, members, 2, 2)
+            && got.stream().map(record -> text(record.value())).distinct().count() == from + 20);
+    }
+
     static void resumes(Protocol protocol) throws Exception {
         produce(List.of(numbered(protocol.topic(), 1, null, 40)));
         try (var consumer = protocol.member()) {
@@ -614,6 +657,47 @@ public class Cases {
         }
         var described = admin.describeShareGroups(List.of(shareGroup)).all().get().get(shareGroup);
         same(described.groupState().toString(), "Empty", "the group's state");
+    }
+
+    /** What a member rejects, and what is given back too often, is found in a topic of its own, with where it was. */
+    static void deadLetters() throws Exception {
+        String where = prefix + "-letters";
+        String shareGroup = prefix + "-letters-group";
+        String letters = "dlq." + prefix;
+        create(where, 1);
+        var allowed = Map.of("errors.deadletterqueue.group.enable", "true");
+        admin.createTopics(List.of(new NewTopic(letters, 1, (short) 1).configs(allowed))).all().get();
+        var settings = Map.of("share.auto.offset.reset", "earliest", "errors.deadletterqueue.topic.name", letters,
+            "errors.deadletterqueue.copy.record.enable", "true", "share.delivery.count.limit", "2");
+        var set = settings.entrySet().stream()
+            .map(e -> new AlterConfigOp(new ConfigEntry(e.getKey(), e.getValue()), AlterConfigOp.OpType.SET)).toList();
+        admin.incrementalAlterConfigs(Map.of(new ConfigResource(ConfigResource.Type.GROUP, shareGroup), set)).all().get();
+        produce(IntStream.range(0, 6).mapToObj(n -> numbered(where, 0, null, n)).toList());
+        // 0 and 3 are rejected, 1 and 4 given back each time, 2 and 5 accepted.
+        Map<Integer, Integer> times = new TreeMap<>();
+        try (var member = sharing(shareGroup)) {
+            member.subscribe(List.of(where));
+            until("six records, two of them twice", () -> {
+                for (var record : member.poll(Duration.ofMillis(200))) {
+                    int n = Integer.parseInt(text(record.value()));
+                    times.merge(n, 1, Integer::sum);
+                    member.acknowledge(record, List.of(
+                        AcknowledgeType.REJECT, AcknowledgeType.RELEASE, AcknowledgeType.ACCEPT).get(n % 3));
+                }
+                member.commitSync();
+                return times.values().stream().mapToInt(Integer::intValue).sum() >= 8;
+            });
+        }
+        same(times.toString(), "{0=1, 1=2, 2=1, 3=1, 4=2, 5=1}", "how often each came");
+        List<String> found = new ArrayList<>();
+        for (var letter : read(letters, 4, 0)) {
+            Map<String, String> said = new TreeMap<>();
+            letter.headers().forEach(h -> said.put(h.key().replace("__dlq.errors.", ""), text(h.value())));
+            found.add(text(letter.value()) + " " + said.get("topic").equals(where) + " " + said.get("partition") + "@"
+                + said.get("offset") + " " + said.get("group").equals(shareGroup) + " " + said.get("delivery.count"));
+        }
+        found.sort(null);
+        same(found, List.of("0 true 0@0 true 1", "1 true 0@1 true 2", "3 true 0@3 true 1", "4 true 0@4 true 2"), "letters");
     }
 
     static void groupsListed() throws Exception {

@@ -2,7 +2,7 @@
 
 import time
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import harness
@@ -190,6 +190,15 @@ def member(how):
     return reader
 
 
+def commit(reader):
+    """What it has read; who has read nothing since the last commit has nothing to say."""
+    try:
+        reader.commit(asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._NO_OFFSET:
+            raise
+
+
 def rebalance(how):
     where = how[1]
     create(where, 4)
@@ -223,6 +232,42 @@ def resumes(how):
     message = until("the new record", lambda: poll(reader))
     same((message.partition(), message.offset(), message.value()), (1, 10, b"new"), "record")
     reader.close()
+
+
+def moves():
+    """Two members, one after the other restarted with the newer protocol and then with the older one again, while records come."""
+    where, name = f"{group_topic}-moves", f"{group}-moves"
+    create(where, 4)
+    older, newer = (name, where, {**CLASSIC[2], "heartbeat.interval.ms": 500}), (name, where, CONSUMER[2])
+    members, sent, got = [member(older), member(older)], 0, []
+
+    def settled():
+        got.extend(m for m in map(poll, members) if m)
+        return sorted(len(m.assignment()) for m in members) == [2, 2] and len({int(m.value()) for m in got}) == sent
+
+    def more():
+        nonlocal sent
+        produce(where, [(n % 4, b"k", b"%d" % n, [], None) for n in range(sent, sent + 20)])
+        sent += 20
+        until(f"two partitions each, and {sent} records", settled)
+
+    more()
+    for index, how in ((0, newer), (1, newer), (0, older), (1, older)):
+        commit(members[index])
+        members[index].close()
+        members[index] = member(how)
+        more()
+    # Who was given a partition without a commit reads again what the one before had read.
+    def all_committed():
+        settled()
+        for reader in members:
+            commit(reader)
+        committed = members[0].committed([TopicPartition(where, p) for p in range(4)], 10)
+        return [c.offset for c in committed] == [25] * 4
+
+    until("all committed", all_committed)
+    for reader in members:
+        reader.close()
 
 
 def offsets_by_time():
@@ -262,6 +307,7 @@ harness.run(
         ("group-rebalance", lambda: rebalance(CLASSIC)),
         ("group-resumes", lambda: resumes(CLASSIC)),
         ("group-kip848", lambda: (rebalance(CONSUMER), resumes(CONSUMER))),
+        ("group-migration", moves),
         ("share-group", harness.skip("confluent-kafka has no share groups")),
         ("offsets-by-time", offsets_by_time),
         ("groups-listed", groups_listed),
