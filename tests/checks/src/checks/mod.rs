@@ -50,7 +50,7 @@ impl std::fmt::Debug for Check {
 
 /// All checks, in the order in which they are best run.
 pub fn all() -> impl Iterator<Item = &'static Check> {
-    let tables: [&'static [Check]; 17] = [
+    let tables: [&'static [Check]; 18] = [
         wire::CHECKS,
         metadata::CHECKS,
         admin::CHECKS,

@@ -58,7 +58,7 @@ impl GroupShard {
                         let asks = self.asks(&group, consumer, topics, now);
                         asks.heartbeat(&group, (&member, instance), generation.0, &mut out)
                     }
-                    Some(Kind::Share(_)) | None => ErrorCode::UNKNOWN_MEMBER_ID,
+                    Some(Kind::Share(_) | Kind::Streams(_)) | None => ErrorCode::UNKNOWN_MEMBER_ID,
                 };
                 // At once: it reveals nothing that a fail-over could take back.
                 out.answer(token, Offset::ZERO, GroupAnswer::Error(error));

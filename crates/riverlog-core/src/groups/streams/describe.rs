@@ -82,6 +82,7 @@ impl Streams {
                 .filter_map(|(id, m)| Some((id, m, m.value.as_ref()?)))
                 .map(|(id, m, value)| MemberDescription {
                     member: id.to_string(),
+                    classic: false,
                     instance: value.instance.clone(),
                     client_id: value.client_id.clone(),
                     client_host: value.client_host.clone(),
