@@ -147,7 +147,7 @@ impl Asks<'_> {
         let joiner = match self.joiner(&join) {
             Ok(joiner) => joiner,
             Err(answer) => {
-                return out.answer(token, self.changed_at, GroupAnswer::Join(answer));
+                return out.answer(token, self.changed_at, GroupAnswer::Join(*answer));
             }
         };
         let Joiner {
@@ -215,8 +215,8 @@ impl Asks<'_> {
     }
 
     /// Who joins, and as what; else the answer that it gets.
-    fn joiner(&self, join: &Join) -> Result<Joiner, JoinAnswer> {
-        let refuse = |error| refused_join(join, error);
+    fn joiner(&self, join: &Join) -> Result<Joiner, Box<JoinAnswer>> {
+        let refuse = |error| Box::new(refused_join(join, error));
         let members = &self.group.members;
         let holder = join
             .instance
@@ -244,10 +244,10 @@ impl Asks<'_> {
         let subscription = decode_subscription(metadata)
             .map_err(|_| refuse(ErrorCode::INCONSISTENT_GROUP_PROTOCOL))?;
         if join.member.is_empty() && join.instance.is_none() && join.require_known_member {
-            return Err(JoinAnswer {
+            return Err(Box::new(JoinAnswer {
                 member: id.to_string(),
-                ..refuse(ErrorCode::MEMBER_ID_REQUIRED)
-            });
+                ..refused_join(join, ErrorCode::MEMBER_ID_REQUIRED)
+            }));
         }
         Ok(Joiner {
             id,

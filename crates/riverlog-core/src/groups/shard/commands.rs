@@ -224,9 +224,7 @@ impl GroupShard {
                 }
             }
             Some(Kind::Classic(classic)) => (None, classic.is_managed()),
-            Some(Kind::Share(_) | Kind::Streams(_)) => {
-                return refuse(request.member, OTHER_KIND);
-            }
+            Some(Kind::Share(_) | Kind::Streams(_)) => return refuse(request.member, OTHER_KIND),
             None => (None, false),
         };
         let is_upgraded = matches!(kind, Some(Kind::Classic(_))) && group.is_some();

@@ -82,12 +82,12 @@ impl Streams {
                 .filter_map(|(id, m)| Some((id, m, m.value.as_ref()?)))
                 .map(|(id, m, value)| MemberDescription {
                     member: id.to_string(),
-                    classic: false,
                     instance: value.instance.clone(),
                     client_id: value.client_id.clone(),
                     client_host: value.client_host.clone(),
                     rack: value.rack.clone(),
                     member_epoch: m.current.epoch,
+                    classic: false,
                     subscribed_topics: Vec::new(),
                     subscribed_pattern: None,
                     metadata: bytes::Bytes::new(),

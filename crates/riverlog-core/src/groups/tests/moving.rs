@@ -199,7 +199,9 @@ impl World {
                     | ErrorCode::GROUP_ID_NOT_FOUND => client.lost(),
                     other => panic!("a heartbeat is refused with {other:?}"),
                 },
-                GroupAnswer::Leave(..) | GroupAnswer::Partitions(..) => {}
+                GroupAnswer::Leave(..)
+                | GroupAnswer::Partitions(..)
+                | GroupAnswer::StreamsHeartbeat(_) => {}
             }
         }
     }
