@@ -123,7 +123,7 @@ fn sort<T, K: Ord>(items: &mut Vec<T>, key: impl Fn(&T) -> K) -> Vec<usize> {
 }
 
 /// Places that are none stay as they are, and are found to be so later.
-fn moved(places: &mut Vec<i16>, went: &[usize]) {
+fn moved(places: &mut [i16], went: &[usize]) {
     for place in places.iter_mut() {
         let to = usize::try_from(*place).ok().and_then(|at| went.get(at));
         if let Some(to) = to.and_then(|to| i16::try_from(*to).ok()) {
