@@ -60,6 +60,7 @@ fn code(answer: &GroupAnswer) -> ErrorCode {
             .find(|e| **e != ErrorCode::NONE)
             .unwrap_or(error),
         GroupAnswer::ConsumerHeartbeat(answer) => answer.error,
+        GroupAnswer::StreamsHeartbeat(answer) => answer.error,
     }
 }
 

@@ -359,6 +359,8 @@ async fn follow(
                 records: known.records.clone(),
             }),
             Step::Ended(_) => known.ended = true,
+            // What a node makes of its own session; nothing that others must agree with.
+            Step::Event(QuorumEvent::Majority { .. }) => {}
             Step::Event(QuorumEvent::Refused { number }) => {
                 known.refused += 1;
                 known.in_flight.take_if(|(n, _)| *n == number);

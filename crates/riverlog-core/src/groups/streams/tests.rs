@@ -865,8 +865,7 @@ fn play(steps: Vec<Step>, standbys: usize) {
     }
     // Left alone with heartbeats, the group comes to rest, and each task runs.
     for _ in 0..12 {
-        for at in 0..clients.len() {
-            let client = &mut clients[at];
+        for (at, client) in clients.iter_mut().enumerate() {
             let told = client.told.clone();
             client.runs.retain(|task| told.contains(task));
             let mut request = match client.joined {
