@@ -51,6 +51,7 @@ enum Peer {
     Nats,
 }
 
+/// A number with its unit.
 #[derive(Clone, Debug, PartialEq)]
 struct Measure {
     value: f64,

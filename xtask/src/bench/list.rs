@@ -418,5 +418,3 @@ pub(super) const BENCHES: &[Bench] = &[
         what: coordinated(&["compaction"], 0),
     },
 ];
-
-/// A number with its unit.
