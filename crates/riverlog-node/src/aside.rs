@@ -31,6 +31,17 @@ impl Node {
                 .is_some_and(|p| p.stands_aside(&p.state.lock()))
     }
 
+    /// Whether who asks for metadata is to be turned away without an answer: every other time while something stands aside. Clients that have
+    /// another node ask that one then, and would ask this one for ever otherwise; those who reach no other are answered the next time.
+    pub fn turns_away(&self) -> bool {
+        self.is_aside()
+            && self
+                .membership
+                .asked_aside
+                .fetch_add(1, Ordering::Relaxed)
+                .is_multiple_of(2)
+    }
+
     /// Whether there is any such partition.
     pub fn is_aside(&self) -> bool {
         self.membership.aside.load(Ordering::Relaxed)

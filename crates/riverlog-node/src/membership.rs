@@ -28,6 +28,8 @@ pub(crate) struct Membership {
     waiting: Mutex<Vec<(Duration, Reply<bool>)>>,
     /// Of what it leads something is left to others, see [`Node::step_aside`].
     pub(crate) aside: AtomicBool,
+    /// Who asked for metadata meanwhile.
+    pub(crate) asked_aside: AtomicU64,
 }
 
 struct State {
@@ -70,6 +72,7 @@ impl Membership {
             was_let_in: AtomicBool::new(quorum == Quorum::Own),
             waiting: Mutex::default(),
             aside: AtomicBool::new(false),
+            asked_aside: AtomicU64::new(0),
         }
     }
 

@@ -6,7 +6,7 @@ use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::find_coordinator_response::Coordinator;
 use riverlog_wire::messages::{FindCoordinatorRequest, FindCoordinatorResponse};
 
-use crate::kafka::responder::Responder;
+use crate::kafka::responder::{Close, Responder};
 use crate::kafka::session::Context;
 
 /// Key types by their number on the wire.
@@ -24,6 +24,11 @@ pub(super) fn handle(context: &Context<'_>, request: FindCoordinatorRequest, res
         .into_iter()
         .map(|key| find(context, request.key_type, key))
         .collect();
+    if answers.iter().any(|a| a.node_id < 0) && context.door.node.turns_away() {
+        return responder.close(Close::new(
+            "this node hears too few others to say who coordinates: ask another node",
+        ));
+    }
     if context.version >= 4 {
         return responder.send(&FindCoordinatorResponse {
             coordinators: answers,

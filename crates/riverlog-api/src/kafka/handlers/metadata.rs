@@ -49,6 +49,11 @@ const LET_IN: Duration = Duration::from_secs(5);
 pub(super) fn handle(context: &Context<'_>, request: MetadataRequest, responder: Responder) {
     let (version, now) = (context.version, context.now);
     let node = &context.door.node;
+    if node.turns_away() {
+        return responder.close(Close::new(
+            "this node hears too few others and may know an old state of the cluster: ask another node",
+        ));
+    }
     if node.was_let_in() {
         return answer(context.door, version, now, request, responder);
     }
@@ -127,10 +132,6 @@ type Failures = BTreeMap<String, ErrorCode>;
 /// Sends all topics, encoded once for all who ask.
 fn send_all(door: &KafkaDoor, show: Show, responder: Responder) {
     let (image, version) = (door.node.image(), show.version);
-    if door.node.is_aside() {
-        // Rare, and it may end without another image.
-        return responder.send(&all_topics(door, &image, show));
-    }
     let operations = (show.topic_operations, show.cluster_operations);
     let kind = (version, operations, show.controller);
     let body = door.metadata.body(&image, kind, || {
@@ -164,7 +165,7 @@ fn all_topics(door: &KafkaDoor, image: &MetadataImage, show: Show) -> MetadataRe
     topics.sort_by(|a, b| a.name.cmp(&b.name));
     let topics = topics
         .into_iter()
-        .map(|topic| describe(door, image, show, topic))
+        .map(|topic| describe(image, show, topic))
         .collect();
     frame(door, image, show, topics)
 }
@@ -195,7 +196,7 @@ fn find(
 ) -> MetadataResponseTopic {
     if asked.topic_id != TopicId::ZERO {
         return match image.topics.get(&asked.topic_id) {
-            Some(topic) => describe(door, image, show, topic),
+            Some(topic) => describe(image, show, topic),
             None => {
                 let error = match door.node.was_let_in() {
                     true => ErrorCode::UNKNOWN_TOPIC_ID,
@@ -207,7 +208,7 @@ fn find(
     }
     let name = asked.name.unwrap_or_default();
     if let Some(topic) = image.topic(&name) {
-        return describe(door, image, show, topic);
+        return describe(image, show, topic);
     }
     let error = match failures.get(&name) {
         // It was made and is gone again, or is being made: worth another try.
@@ -252,12 +253,7 @@ fn failed(
     }
 }
 
-fn describe(
-    door: &KafkaDoor,
-    image: &MetadataImage,
-    show: Show,
-    topic: &TopicImage,
-) -> MetadataResponseTopic {
+fn describe(image: &MetadataImage, show: Show, topic: &TopicImage) -> MetadataResponseTopic {
     let version = show.version;
     let ids = |brokers: &[BrokerId]| brokers.iter().map(|b| b.0).collect();
     let is_up = |b: &BrokerId| image.brokers.get(b).is_some_and(|broker| !broker.fenced);
@@ -267,28 +263,22 @@ fn describe(
     };
     let partitions = (0..)
         .zip(&topic.partitions)
-        .map(|(index, partition)| {
-            let aside = door.node.stands_aside(topic.id, index);
-            (index, partition, partition.leader.filter(|_| !aside))
-        })
-        .map(
-            |(partition_index, partition, leader)| MetadataResponsePartition {
-                error_code: match leader {
-                    Some(_) => ErrorCode::NONE,
-                    None => ErrorCode::LEADER_NOT_AVAILABLE,
-                },
-                partition_index,
-                leader_id: leader.map_or(-1, |b| b.0),
-                leader_epoch: if version >= 7 {
-                    partition.leader_epoch.0
-                } else {
-                    -1
-                },
-                replica_nodes: ids(&partition.replicas),
-                isr_nodes: ids(&partition.isr),
-                offline_replicas: offline(&partition.replicas),
+        .map(|(partition_index, partition)| MetadataResponsePartition {
+            error_code: match partition.leader {
+                Some(_) => ErrorCode::NONE,
+                None => ErrorCode::LEADER_NOT_AVAILABLE,
             },
-        );
+            partition_index,
+            leader_id: partition.leader.map_or(-1, |b| b.0),
+            leader_epoch: if version >= 7 {
+                partition.leader_epoch.0
+            } else {
+                -1
+            },
+            replica_nodes: ids(&partition.replicas),
+            isr_nodes: ids(&partition.isr),
+            offline_replicas: offline(&partition.replicas),
+        });
     MetadataResponseTopic {
         error_code: ErrorCode::NONE,
         name: Some(topic.name.clone()),
