@@ -1,7 +1,7 @@
 //! Several brokers: throughput and latency with copies, how long nobody is answered when one dies or freezes, and catching up.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
@@ -274,11 +274,17 @@ pub(crate) fn failover(
     let led: Vec<i32> = view.led_by(victim).into_iter().take(watched).collect();
     let records = batch(&Load::small())?.0;
     let (topic, addresses, stop) = (&topic, &addresses, &AtomicBool::new(false));
+    let begun = &AtomicUsize::new(0);
     let mut gaps = std::thread::scope(|scope| -> Result<Vec<Duration>> {
         let mut writers = Vec::new();
         for partition in &led {
             let frame = produce_frame(topic, *partition, &records)?;
-            writers.push(scope.spawn(move || answered(addresses, topic, *partition, &frame, stop)));
+            let writer = move || answered(addresses, topic, *partition, &frame, begun, stop);
+            writers.push(scope.spawn(writer));
+        }
+        let patience = Instant::now() + WHOLE;
+        while begun.load(Ordering::Relaxed) < led.len() && Instant::now() < patience {
+            std::thread::sleep(PAUSE);
         }
         std::thread::sleep(Duration::from_secs(3));
         let at = Instant::now();
@@ -326,6 +332,7 @@ fn answered(
     topic: &str,
     partition: i32,
     frame: &[u8],
+    begun: &AtomicUsize,
     stop: &AtomicBool,
 ) -> Vec<Instant> {
     let mut times = Vec::new();
@@ -333,7 +340,7 @@ fn answered(
     // Another one each time: one of them may be frozen.
     let mut ask = addresses.iter().cycle();
     while !stop.load(Ordering::Relaxed) {
-        let open = || -> Result<Connection> {
+        let mut open = || -> Result<Connection> {
             let address = ask.next().ok_or("no broker is named")?;
             let view = View::of(address, topic)?;
             let leader = view.leaders.get(partition as usize).ok_or("too few")?;
@@ -341,7 +348,6 @@ fn answered(
             found.0.set_read_timeout(Some(ANSWER))?;
             Ok(found)
         };
-        let mut open = open;
         let there = match connection.take() {
             Some(there) => Ok(there),
             None => open(),
@@ -353,6 +359,9 @@ fn answered(
             Ok(there)
         });
         if let Ok(there) = once {
+            if times.is_empty() {
+                begun.fetch_add(1, Ordering::Relaxed);
+            }
             times.push(Instant::now());
             connection = Some(there);
         }
