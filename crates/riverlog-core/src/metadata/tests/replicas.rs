@@ -174,7 +174,7 @@ fn another_disk_has_forgotten_what_was_acknowledged() {
         .tell(&elect(true))
         .tell(&elect(true));
     world.expect(expect![[r#"
-        PREFERRED_LEADER_NOT_AVAILABLE: the first replica isn't in sync, or not up; wait until it is
+        PREFERRED_LEADER_NOT_AVAILABLE: the first replica isn't in sync, not up, or its disk is full or slow; wait until it is well
         NONE
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2,3 isr 3 led by 3 epochs 4/5)
         ELECTION_NOT_NEEDED: the partition has a leader
