@@ -37,8 +37,11 @@ pub(super) fn is_up(image: &MetadataImage, broker: BrokerId) -> bool {
 
 /// Who had better lead now.
 pub(super) fn is_well(image: &MetadataImage, broker: BrokerId) -> bool {
-    let ailing = image.brokers.get(&broker).is_some_and(|b| b.ailing);
-    is_up(image, broker) && !ailing
+    is_up(image, broker) && !is_ailing(image, broker)
+}
+
+fn is_ailing(image: &MetadataImage, broker: BrokerId) -> bool {
+    image.brokers.get(&broker).is_some_and(|b| b.ailing)
 }
 
 /// In-sync replicas that acks=all needs on a partition: no more than it has replicas.
@@ -133,7 +136,7 @@ pub(super) fn elect(
     // While the partition is reassigned, those that stay come first.
     let of = |set: &[BrokerId]| {
         let candidates = || partition.replicas.iter().filter(|b| set.contains(b));
-        let well = candidates().find(|b| can(b) && is_well(image, **b));
+        let well = candidates().find(|b| can(b) && !is_ailing(image, **b));
         well.or_else(|| candidates().find(can)).copied()
     };
     if let Some(leader) = of(&partition.isr) {
