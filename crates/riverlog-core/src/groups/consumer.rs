@@ -24,6 +24,7 @@ use riverlog_wire::{ErrorCode, Offset, TopicId};
 
 use super::assign::{Assignor, Part, Subscriber, Topic};
 use super::effects::Out;
+use super::members::{self, State};
 use super::pattern::Pattern;
 use super::records::{
     ConsumerGroupValue, ConsumerMemberValue, CurrentMemberValue, Record, TargetEpochValue,
@@ -78,35 +79,6 @@ struct Current {
     /// Each with the epoch at which the member got it: a commit from that epoch on is the owner's (KIP-1251).
     assigned: BTreeMap<Part, i32>,
     revoking: BTreeMap<Part, i32>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
-    /// Has what it shall have, as far as the target of its epoch goes.
-    #[default]
-    Stable,
-    /// Has to give partitions back.
-    Revoking,
-    /// Waits for partitions that others have to give back.
-    Waiting,
-}
-
-impl State {
-    fn from_stored(state: i8) -> State {
-        match state {
-            1 => State::Revoking,
-            2 => State::Waiting,
-            _ => State::Stable,
-        }
-    }
-
-    fn stored(self) -> i8 {
-        match self {
-            State::Stable => 0,
-            State::Revoking => 1,
-            State::Waiting => 2,
-        }
-    }
 }
 
 impl Current {
@@ -225,7 +197,7 @@ impl Consumer {
                     self.forget(member);
                     return None;
                 };
-                let id = self.known(member);
+                let id = members::known(&mut self.members, member);
                 if let Some(instance) = &value.instance {
                     self.instances.insert(instance.as_str().into(), id.clone());
                 }
@@ -249,18 +221,6 @@ impl Consumer {
         }
     }
 
-    /// The member, made when its first record is read: compaction may keep them in any order.
-    fn known(&mut self, member: &str) -> Arc<str> {
-        match self.members.get_key_value(member) {
-            Some((id, _)) => id.clone(),
-            None => {
-                let id: Arc<str> = member.into();
-                self.members.insert(id.clone(), Arc::default());
-                id
-            }
-        }
-    }
-
     fn change(&mut self, member: &str, at: Offset, change: impl FnOnce(&mut Member)) {
         if let Some(member) = self.members.get_mut(member) {
             let member = Arc::make_mut(member);
@@ -279,7 +239,7 @@ impl Consumer {
         if current == Current::default() && !self.members.contains_key(member) {
             return None;
         }
-        let id = self.known(member);
+        let id = members::known(&mut self.members, member);
         self.release(&id);
         for part in current.owned() {
             self.owners.insert(*part, id.clone());

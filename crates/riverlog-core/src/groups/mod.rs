@@ -8,6 +8,7 @@ mod assign;
 mod classic;
 mod consumer;
 mod effects;
+mod members;
 mod migrate;
 mod offsets;
 mod pattern;

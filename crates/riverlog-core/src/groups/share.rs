@@ -14,6 +14,7 @@ use riverlog_wire::{Offset, TopicId};
 use super::assign::Part;
 use super::consumer::by_topic;
 use super::effects::Out;
+use super::members;
 use super::records::{
     Record, ShareCurrentValue, ShareGroupValue, ShareMemberValue, ShareRecord, ShareTopic,
     ShareTopicsValue, TargetEpochValue, TargetMemberValue,
@@ -94,14 +95,14 @@ impl Share {
                 self.sessions.remove(member.as_str());
             }
             ShareRecord::Member(member, Some(value)) => {
-                let id = self.known(member);
+                let id = members::known(&mut self.members, member);
                 let until = now.mono.saturating_add(settings.share_session_timeout);
                 self.sessions.entry(id).or_insert(until);
                 self.change(member, at, |m| m.value = Some(value.clone()));
                 return Some(until);
             }
             ShareRecord::CurrentMember(member, Some(value)) => {
-                self.known(member);
+                members::known(&mut self.members, member);
                 self.change(member, at, |m| m.current = value.clone());
             }
             ShareRecord::CurrentMember(member, None) => {
@@ -109,18 +110,6 @@ impl Share {
             }
         }
         None
-    }
-
-    /// The member, made when its first record is read: compaction may keep them in any order.
-    fn known(&mut self, member: &str) -> Arc<str> {
-        match self.members.get_key_value(member) {
-            Some((id, _)) => id.clone(),
-            None => {
-                let id: Arc<str> = member.into();
-                self.members.insert(id.clone(), Arc::default());
-                id
-            }
-        }
     }
 
     fn change(&mut self, member: &str, at: Offset, change: impl FnOnce(&mut Member)) {

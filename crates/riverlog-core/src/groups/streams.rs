@@ -24,6 +24,7 @@ use std::time::Duration;
 use riverlog_wire::{ErrorCode, Offset};
 
 use super::effects::Out;
+use super::members::{self, State};
 use super::records::{
     EpochTaskList, Record, StreamsCurrentValue, StreamsGroupValue, StreamsMemberValue,
     StreamsRecord, StreamsTopology, TaskList,
@@ -184,35 +185,6 @@ struct Current {
     since: BTreeMap<Task, i32>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
-    /// Has what it shall have, as far as the target of its epoch goes.
-    #[default]
-    Stable,
-    /// Has to give tasks back.
-    Revoking,
-    /// Waits for tasks that others have to give back.
-    Waiting,
-}
-
-impl State {
-    fn from_stored(state: i8) -> State {
-        match state {
-            2 => State::Revoking,
-            3 => State::Waiting,
-            _ => State::Stable,
-        }
-    }
-
-    fn stored(self) -> i8 {
-        match self {
-            State::Stable => 1,
-            State::Revoking => 2,
-            State::Waiting => 3,
-        }
-    }
-}
-
 impl Current {
     fn from_value(value: &StreamsCurrentValue) -> Current {
         let mut since = BTreeMap::new();
@@ -231,7 +203,7 @@ impl Current {
         Current {
             epoch: value.epoch,
             previous_epoch: value.previous_epoch,
-            state: State::from_stored(value.state),
+            state: State::from_stored(value.state.saturating_sub(1)),
             assigned: Tasks {
                 active: active(&value.active),
                 standby: flat(&value.standby).collect(),
@@ -263,7 +235,7 @@ impl Current {
         StreamsCurrentValue {
             epoch: self.epoch,
             previous_epoch: self.previous_epoch,
-            state: self.state.stored(),
+            state: self.state.stored() + 1,
             active: held(&self.assigned.active),
             standby: nested(&self.assigned.standby),
             warmup: nested(&self.assigned.warmup),
@@ -369,7 +341,7 @@ impl Streams {
                 None
             }
             StreamsRecord::Member(member, Some(value)) => {
-                let id = self.known(member);
+                let id = members::known(&mut self.members, member);
                 if let Some(instance) = &value.instance {
                     self.instances.insert(instance.as_str().into(), id.clone());
                 }
@@ -381,18 +353,6 @@ impl Streams {
             StreamsRecord::CurrentMember(member, value) => {
                 let current = value.as_ref().map(Current::from_value).unwrap_or_default();
                 self.set_current(member, current, at, now)
-            }
-        }
-    }
-
-    /// The member, made when its first record is read: compaction may keep them in any order.
-    fn known(&mut self, member: &str) -> Arc<str> {
-        match self.members.get_key_value(member) {
-            Some((id, _)) => id.clone(),
-            None => {
-                let id: Arc<str> = member.into();
-                self.members.insert(id.clone(), Arc::default());
-                id
             }
         }
     }
@@ -422,7 +382,7 @@ impl Streams {
         if current == Current::default() && !self.members.contains_key(member) {
             return None;
         }
-        let id = self.known(member);
+        let id = members::known(&mut self.members, member);
         self.release(&id);
         for tasks in [&current.assigned, &current.revoking] {
             for task in &tasks.active {
