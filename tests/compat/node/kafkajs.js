@@ -284,7 +284,10 @@ const cases = [
 
 const skipped = [
   ['group-kip848', 'kafkajs speaks the classic protocol only'],
+  ['group-migration', 'kafkajs speaks the classic protocol only'],
+  ['group-migration-cooperative', 'kafkajs speaks the classic protocol only'],
   ['share-group', 'kafkajs has no share groups'],
+  ['share-dead-letters', 'kafkajs has no share groups'],
 ]
 
 async function main() {

@@ -208,7 +208,10 @@ async fn main() -> Outcome {
         ("group-rebalance", "no groups"),
         ("group-resumes", "no groups"),
         ("group-kip848", "no groups"),
+        ("group-migration", "no groups"),
+        ("group-migration-cooperative", "no groups"),
         ("share-group", "no groups"),
+        ("share-dead-letters", "no groups"),
         ("groups-listed", "no groups"),
     ] {
         println!("SKIP {name} rskafka has {what}");
