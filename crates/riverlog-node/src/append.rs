@@ -75,6 +75,15 @@ impl Appending {
 }
 
 impl Node {
+    /// Whether batches of `bytes` in all should be taken from a client now: half of what may wait for an answer, and for the group commit, is
+    /// free. They should be left in the connection otherwise, until some are answered: past those bounds batches are refused, and not every
+    /// client sends what was refused again.
+    pub fn has_room_for(&self, bytes: usize) -> bool {
+        let queued = self.volume.queued_bytes();
+        let queue = (self.settings.volume.wal_bytes / 2) as usize;
+        self.append_bytes.is_calm(bytes) && (queued == 0 || queued.saturating_add(bytes) <= queue)
+    }
+
     /// [`Node::append`] of batches to several partitions: one group commit takes them along.
     pub fn append_all(&self, batches: Vec<AppendTo>, now: Now) {
         let mut together = Together::default();

@@ -29,6 +29,12 @@ impl Budget {
             .is_ok()
     }
 
+    /// Whether `n` more would leave half of it free: until then callers that can wait need not.
+    pub(crate) fn is_calm(&self, n: usize) -> bool {
+        let used = self.used();
+        used == 0 || used.saturating_add(n) <= self.limit / 2
+    }
+
     /// Gives `n` back.
     pub(crate) fn give(&self, n: usize) {
         let before = self.used.fetch_sub(n, Ordering::Relaxed);
@@ -53,6 +59,11 @@ mod tests {
         assert!(budget.take(6));
         assert!(!budget.take(5));
         assert!(budget.take(4));
+        assert!(!budget.is_calm(1));
+        budget.give(7);
+        assert!(budget.is_calm(2));
+        assert!(!budget.is_calm(3));
+        assert!(budget.take(7));
         budget.give(10);
         assert_eq!(budget.used(), 0);
     }

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Server, ask, eventually, http, riverlog, run_with, signal, wait};
+use common::{Server, answer_to, ask, eventually, http, riverlog, run_with, signal, wait};
+use riverlog_wire::ErrorCode;
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
 use riverlog_wire::frame;
@@ -479,4 +480,58 @@ fn rows_stay_rows_whatever_groups_are_called() {
         &said[..200.min(said.len())]
     );
     assert_eq!(server.stop().0, Some(0));
+}
+
+#[test]
+fn a_client_that_sends_faster_than_the_disk_takes_it_is_slowed_down_and_refused_nothing() {
+    const SENT: usize = 80;
+    let folder = tempfile::tempdir().unwrap();
+    let least = ["--set", "riverlog.append.memory.bytes=1048576"];
+    let server = Server::start(folder.path(), &least);
+    server.ok(&["topic", "create", "t"]);
+    let mut batch = BatchBuilder::new(Compression::None);
+    batch.push(1, None, Some(&[7; 250_000]), &[]);
+    let partition = PartitionProduceData {
+        index: 0,
+        records: Some(batch.build().into()),
+    };
+    let produce = ProduceRequest {
+        acks: -1,
+        timeout_ms: 30_000,
+        topic_data: vec![TopicProduceData {
+            name: "t".to_owned(),
+            partition_data: vec![partition],
+            ..TopicProduceData::default()
+        }],
+        ..ProduceRequest::default()
+    };
+    let frame = request(12, &produce);
+    let clients: Vec<_> = (0..2)
+        .map(|_| {
+            let mut reading = TcpStream::connect(&server.kafka).unwrap();
+            reading
+                .set_read_timeout(Some(Duration::from_secs(60)))
+                .unwrap();
+            let mut writing = reading.try_clone().unwrap();
+            let frame = frame.clone();
+            let writer = std::thread::spawn(move || {
+                (0..SENT).for_each(|_| writing.write_all(&frame).unwrap());
+            });
+            std::thread::spawn(move || {
+                for _ in 0..SENT {
+                    let answer = answer_to::<ProduceRequest>(&mut reading, 12);
+                    let partition = &answer.responses[0].partition_responses[0];
+                    assert_eq!(partition.error_code, ErrorCode::NONE, "{answer:?}");
+                }
+                writer.join().unwrap();
+            })
+        })
+        .collect();
+    for client in clients {
+        client.join().unwrap();
+    }
+    assert_eq!(
+        server.ok(&["consume", "t", "-e", "-f", "%o\\n"]).lines().count(),
+        2 * SENT
+    );
 }

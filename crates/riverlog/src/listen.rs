@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use parking_lot::{Condvar, Mutex};
-use riverlog_api::kafka::{KafkaDoor, KafkaSettings, Part, Peer, Responses, Session};
+use riverlog_api::kafka::{
+    KafkaDoor, KafkaSettings, LONGEST_WAIT, LOOK_AGAIN, Part, Peer, Responses, Session,
+};
 use riverlog_core::config::BrokerValues;
 use riverlog_node::Slice;
 use riverlog_wire::frame;
@@ -265,8 +267,11 @@ fn read(
             let frame = frame::split_frame(&mut received, max).map_err(io::Error::other)?;
             let Some(frame) = frame else { break };
             let mut state = signals.state.lock();
+            let begun = Instant::now();
             while !state.over {
-                if session.is_busy() {
+                if session.should_wait(&frame, frame.len()) && begun.elapsed() < LONGEST_WAIT {
+                    signals.changed.wait_for(&mut state, LOOK_AGAIN);
+                } else if session.is_busy() {
                     signals.changed.wait(&mut state);
                 } else if let Some(until) = state.muted_until.filter(|at| *at > Instant::now()) {
                     // A client that was told to slow down, and doesn't, waits here (KIP-219).

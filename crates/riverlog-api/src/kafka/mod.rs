@@ -14,4 +14,4 @@ mod share_sessions;
 
 pub use door::{ChangeAnswer, Electorate, KafkaDoor, KafkaSettings, VoterChange, Voters};
 pub use responder::{Close, Part, Responses};
-pub use session::{Peer, Session};
+pub use session::{LONGEST_WAIT, LOOK_AGAIN, Peer, Session};

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use riverlog_core::Now;
@@ -14,6 +15,13 @@ use riverlog_wire::primitives::Reader;
 use super::door::KafkaDoor;
 use super::handlers;
 use super::responder::{Close, Part, Responder, Responses, Slots};
+
+/// How long a host may keep a frame by [`Session::should_wait`]. Then it is taken, or refused with an error that clients send again: a
+/// disk that hangs must not keep a connection for ever.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// When a host looks again whether [`Session::should_wait`].
+pub const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Who is at the other end.
 #[derive(Clone, Debug)]
@@ -116,6 +124,13 @@ impl Session {
     /// Requests under way. At `max_in_flight` the host stops reading until some are answered.
     pub fn in_flight(&self) -> usize {
         self.slots.len()
+    }
+    /// Whether a frame of `len` bytes that begins with `start` should be left in the connection for now, and with it whatever comes behind it: it
+    /// brings records, and too many of other requests wait for the disk. Nothing tells when that ends: the host looks again, for
+    /// [`LONGEST_WAIT`] at most.
+    pub fn should_wait(&self, start: &[u8], len: usize) -> bool {
+        start.starts_with(&ApiKey::Produce.number().to_be_bytes())
+            && !self.door.node.has_room_for(len)
     }
     /// Whether the host should stop reading for now.
     pub fn is_busy(&self) -> bool {

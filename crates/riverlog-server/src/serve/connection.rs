@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use parking_lot::Mutex;
-use riverlog_api::kafka::{Close, KafkaDoor, Part, Peer, Session};
+use riverlog_api::kafka::{Close, KafkaDoor, LONGEST_WAIT, LOOK_AGAIN, Part, Peer, Session};
 use riverlog_core::Now;
 use riverlog_log::Slice;
 use riverlog_wire::frame::{self, Speaks};
@@ -198,6 +198,7 @@ async fn read_frames(
                     while session.is_busy() {
                         room.notified().await;
                     }
+                    wait_for_room(&session, &frame, frame.len(), room, &mut stop).await;
                     tokio::select! {
                         () = muted.over() => {}
                         () = stopped(&mut stop) => {}
@@ -222,6 +223,13 @@ async fn read_frames(
             receiving.hold(0).await;
             (heard.max(answered.at()), shared.idle)
         } else {
+            // Before memory is taken for the rest of it.
+            if let Some(start) = received.get(frame::LENGTH_BYTES..)
+                && let Some(missing) = missing(&received, max)
+            {
+                let len = start.len() + missing;
+                wait_for_room(&session, start, len, room, &mut stop).await;
+            }
             let more = match missing(&received, max) {
                 Some(missing) if missing <= largest => missing,
                 _ => READ_BYTES.max(received.len() / 2),
@@ -263,6 +271,29 @@ async fn read_frames(
             Ok(Ok(_)) => heard = Instant::now(),
             Ok(Err(error)) => return Ended::Network(error),
         }
+    }
+}
+
+/// Leaves a frame of `len` bytes that begins with `start` in the connection while the node has too much to do.
+async fn wait_for_room(
+    session: &Session,
+    start: &[u8],
+    len: usize,
+    room: &Notify,
+    stop: &mut tokio::sync::watch::Receiver<bool>,
+) {
+    let waiting = async {
+        while session.should_wait(start, len) {
+            tokio::select! {
+                () = room.notified() => {}
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+            }
+        }
+    };
+    tokio::select! {
+        // Whether it is over or not, the frame is next.
+        _ = tokio::time::timeout(LONGEST_WAIT, waiting) => {}
+        () = stopped(stop) => {}
     }
 }
 

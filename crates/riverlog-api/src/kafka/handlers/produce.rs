@@ -274,7 +274,7 @@ fn outcome(version: i16, index: i32, answer: Result<AppendAnswer, AppendFailure>
         }
         Err(failure) => failure,
     };
-    let mut outcome = failed(version, index, failure.error, failure.message);
+    let mut outcome = failed(version, index, again(failure.error), failure.message);
     outcome.retry_after = failure.retry_after.unwrap_or_default();
     if version >= MESSAGES_FROM {
         let records = failure.records.into_iter();
@@ -286,6 +286,15 @@ fn outcome(version: i16, index: i32, answer: Result<AppendAnswer, AppendFailure>
             .collect();
     }
     outcome
+}
+
+/// What every client sends again. Kafka never answers a Produce with THROTTLING_QUOTA_EXCEEDED, and librdkafka, sarama and others take it for
+/// the end of the records. NOT_ENOUGH_REPLICAS says the same to all of them: nothing was stored, come again.
+fn again(error: ErrorCode) -> ErrorCode {
+    match error {
+        ErrorCode::THROTTLING_QUOTA_EXCEEDED => ErrorCode::NOT_ENOUGH_REPLICAS,
+        other => other,
+    }
 }
 
 fn failed(version: i16, index: i32, error_code: ErrorCode, message: String) -> Outcome {
