@@ -663,6 +663,7 @@ impl SharePartition {
         for (first, last) in untold {
             for (first, last, record) in self.records.within(first.max(next), last) {
                 let mut not_before = 0;
+                let mut delivery_count = record.count;
                 let state = match record.state {
                     State::Available => DeliveryState::Available,
                     State::Delayed { until } => {
@@ -676,7 +677,12 @@ impl SharePartition {
                     State::Archiving(_) => DeliveryState::Archiving,
                     State::Acknowledged => DeliveryState::Acknowledged,
                     State::Archived => DeliveryState::Archived,
-                    State::Acquired { .. } => continue,
+                    // It was given back, and somebody has it again already. That it was given out before is what whoever gave it back is
+                    // promised; what is under way counts when it ends.
+                    State::Acquired { .. } => {
+                        delivery_count = delivery_count.saturating_sub(1);
+                        DeliveryState::Available
+                    }
                 };
                 batches.push(StateBatch {
                     first: Offset(first),
@@ -684,7 +690,7 @@ impl SharePartition {
                     state,
                     delivery_count: match active(Mutant::ShareCountForgotten) {
                         true => 0,
-                        false => record.count,
+                        false => delivery_count,
                     },
                     not_before,
                 });

@@ -120,6 +120,25 @@ fn a_released_record_comes_again_until_it_was_given_out_often_enough() {
 }
 
 #[test]
+fn a_delivery_counts_though_the_next_one_began_before_it_was_kept() {
+    let mut partition = begun(0);
+    let log = [batch(0, 2)];
+    partition.acquire(&all("a"), Offset(0), &log, SECOND, &limits());
+    let release = say(1, 1, &[Acknowledge::Release]);
+    let told = partition.acknowledge("a", &release, SECOND, &limits());
+    assert_eq!(told, Ok(()));
+    // Somebody has waited for it.
+    let acquired = partition.acquire(&all("b"), Offset(0), &log, SECOND, &limits());
+    assert_eq!(got(&acquired), [(1, 1, 2)]);
+    let update = partition.take_update(NOW).unwrap();
+    assert_eq!(kept(Some(update.clone())), (0, 0, vec![(1, 1, 0, 1)]));
+    // The next leader knows that it was given out once, whatever "b" was about to say.
+    let mut next = SharePartition::restored(Offset(0), &update.batches, NOW, &limits());
+    let acquired = next.acquire(&all("c"), Offset(0), &log, SECOND, &limits());
+    assert_eq!(got(&acquired), [(0, 0, 1), (1, 1, 2), (2, 2, 1)]);
+}
+
+#[test]
 fn time_that_is_up_and_a_session_that_is_lost_give_records_back() {
     let mut partition = begun(0);
     let log = [batch(0, 4)];
