@@ -116,6 +116,10 @@ marks! {
         NobodyLeads,
         /// A node was fenced that nobody had heard of.
         NodeFenced,
+        /// A node was taken for gone, as its process had ended.
+        NodeGone,
+        /// A node that was taken for gone was heard of later.
+        GoneAndAlive,
         /// Another node took over what one with an ailing disk led.
         Relieved,
         /// A node that nobody heard left what it led to others.

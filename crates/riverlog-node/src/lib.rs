@@ -14,6 +14,7 @@ mod budget;
 mod cleaner;
 mod command;
 mod controller;
+mod departed;
 mod errors;
 mod fetch;
 mod flush;

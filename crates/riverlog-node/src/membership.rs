@@ -189,11 +189,12 @@ impl Node {
         self.beat(now);
         self.answer_waiting_to_be_let_in(now);
         self.step_aside(now);
+        let next = now.mono + self.settings.cluster.heartbeat;
         if self.is_controller() {
-            self.fence_the_silent(now);
+            self.fence_the_gone(now);
+            self.fence_the_silent(next, now);
             self.rebalance_when_on(now);
         }
-        let next = now.mono + self.settings.cluster.heartbeat;
         let (_, first) = self.timers.add(next, Timer::Heartbeat);
         if first {
             self.host.deadline_changed();
@@ -228,15 +229,26 @@ impl Node {
         }
     }
 
-    fn fence_the_silent(&self, now: Now) {
-        let expired = {
+    /// `next`: when it looks again anyway; a session that ends before that is looked at when it does.
+    pub(crate) fn fence_the_silent(&self, next: Duration, now: Now) {
+        if !self.is_controller() {
+            return;
+        }
+        let (expired, ends) = {
             let image = self.image.load();
             let session = self.settings.cluster.session;
             let mut state = self.controller.state.lock();
-            state.sessions.expired(&image, session, now)
+            let expired = state.sessions.expired(&image, session, now);
+            (expired, state.sessions.next(&image, session, now))
         };
         for command in expired {
             self.submit(command, AdminReply::Nobody, now);
+        }
+        if let Some(at) = ends.filter(|at| *at < next) {
+            let (_, first) = self.timers.add(at, Timer::Silence);
+            if first {
+                self.host.deadline_changed();
+            }
         }
     }
 

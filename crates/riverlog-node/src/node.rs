@@ -24,6 +24,7 @@ use crate::command::{
     Isolation, OffsetAnswer, OffsetQuery, PartitionDescription, Reply, StableAnswer,
 };
 use crate::controller::{AdminReply, Controller};
+use crate::departed::Departed;
 use crate::fetch::ColdFetch;
 use crate::flush::GroupCommit;
 use crate::jobs::{Job, JobDone, Jobs};
@@ -132,6 +133,7 @@ pub struct Node {
     pub(crate) peers: Peers,
     pub(crate) replication: Replication,
     pub(crate) membership: Membership,
+    pub(crate) departed: Departed,
     pub(crate) unclaimed: Unclaimed,
     /// Itself, for what comes back later.
     pub(crate) this: Weak<Node>,
@@ -205,6 +207,7 @@ impl Node {
             peers: Peers::default(),
             replication: Replication::default(),
             membership: Membership::new(parts.incarnation, parts.settings.quorum),
+            departed: Departed::default(),
             unclaimed: Unclaimed::default(),
             this,
             producers: ProducerIds::default(),
@@ -503,6 +506,7 @@ impl Node {
                 Timer::ShareAsks => self.share_asks_due(now),
                 Timer::Burial(burial) => self.bury_again(&burial, now),
                 Timer::Heartbeat => self.beat_and_go_on(now),
+                Timer::Silence => self.fence_the_silent(now.mono, now),
                 Timer::BeatSoon => {
                     self.beat(now);
                     self.answer_waiting_to_be_let_in(now);

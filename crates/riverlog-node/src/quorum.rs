@@ -215,6 +215,7 @@ impl Node {
         if leader == Some(me) {
             self.controller.state.lock().sessions.begin();
             self.remove_strays(&self.image());
+            self.fence_the_gone(now);
             // Those that waited for a controller need not wait longer.
             self.propose(now);
         }

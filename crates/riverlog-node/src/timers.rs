@@ -42,6 +42,8 @@ pub(crate) enum Timer {
     Cleaner,
     /// The bound on the cleaner's bytes a second lets it go on.
     CleanOn,
+    /// The session of a node ends, unless it is heard of.
+    Silence,
     /// The controller is to hear that this node lives.
     Heartbeat,
     /// The same once, out of turn.

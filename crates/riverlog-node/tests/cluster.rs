@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::*;
 use nodes::Cluster;
 use riverlog_core::groups::{CommittedOffset, GroupAnswer, GroupCommand, TopicPartition};
-use riverlog_core::metadata::{AdminAnswer, AdminCommand, NewTopic, TopicRef};
+use riverlog_core::metadata::{AdminAnswer, AdminCommand, NewTopic, TopicRef, Way};
 use riverlog_node::{ClusterSettings, NodeSettings};
 use riverlog_wire::{BrokerId, ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
 
@@ -64,6 +64,94 @@ fn put(cluster: &mut Cluster, value: &str) -> Result<i64, ErrorCode> {
     let answer = cluster.send(leader, &to, batch, -1);
     let answer = cluster.wait(&answer);
     answer.map(|a| a.base_offset.0).map_err(|f| f.error)
+}
+
+/// So patient that silence tells nothing within a test.
+fn patient() -> Cluster {
+    let cluster = ClusterSettings {
+        session: 60 * second(),
+        ..ClusterSettings::default()
+    };
+    let mut cluster = Cluster::new(
+        3,
+        NodeSettings {
+            cluster,
+            ..settings()
+        },
+    );
+    make(&mut cluster, "t", &[]);
+    for (id, of) in [(1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2)] {
+        assert!(!cluster.sees(id, of, Way::Stands));
+    }
+    cluster
+}
+
+#[test]
+fn a_leader_whose_process_has_ended_is_followed_at_once() {
+    let mut cluster = patient();
+    cluster.led_at(3);
+    put(&mut cluster, "a").expect("acknowledged");
+    let before = cluster.image("t").leader_epoch;
+    assert_eq!(cluster.leader("t"), 1);
+    cluster.kill(1);
+    cluster.are_refused(1);
+    cluster.run(Duration::from_millis(50));
+    let image = cluster.image("t");
+    assert_eq!(image.leader, Some(BrokerId(2)));
+    assert_eq!(image.isr, [BrokerId(2), BrokerId(3)]);
+    assert!(image.leader_epoch > before);
+    assert_eq!(put(&mut cluster, "b"), Ok(1));
+    cluster.start(1);
+    cluster.run(3 * second());
+    assert_eq!(cluster.image("t").isr.len(), 3);
+    assert_eq!(all(&mut cluster), ["a", "b"]);
+}
+
+#[test]
+fn a_controller_that_takes_over_knows_who_has_gone_before() {
+    let mut cluster = patient();
+    put(&mut cluster, "a").expect("acknowledged");
+    // The controller, which leads as well.
+    cluster.kill(1);
+    cluster.are_refused(1);
+    cluster.run(second());
+    cluster.led_at(2);
+    cluster.run(Duration::from_millis(50));
+    assert_eq!(cluster.leader("t"), 2);
+    assert_eq!(put(&mut cluster, "b"), Ok(1));
+}
+
+#[test]
+fn who_is_refused_and_lives_is_let_in_again_and_loses_nothing() {
+    let mut cluster = patient();
+    cluster.led_at(3);
+    put(&mut cluster, "a").expect("acknowledged");
+    // Something on the way refuses in its name, and it hears and says everything.
+    for way in [Way::Ended, Way::Refused] {
+        assert!(!cluster.sees(3, 1, way));
+    }
+    // It is heard: that counts anew.
+    cluster.run(second());
+    assert!(!cluster.sees(3, 1, Way::Refused));
+    assert_eq!(cluster.leader("t"), 1);
+    // Nothing is heard of it for a moment.
+    cluster.cut = [(1, 3)].into();
+    cluster.run(Duration::from_millis(50));
+    assert!(cluster.sees(3, 1, Way::Refused));
+    cluster.run(Duration::from_millis(50));
+    assert_eq!(cluster.leader("t"), 2);
+    cluster.cut.clear();
+    cluster.run(3 * second());
+    assert_eq!(cluster.image("t").isr.len(), 3);
+    assert_eq!(put(&mut cluster, "b"), Ok(1));
+    // Once is enough: it is still refused, and silent for a while.
+    cluster.cut = [(1, 3)].into();
+    for _ in 0..10 {
+        cluster.run(Duration::from_millis(100));
+        assert!(!cluster.sees(3, 1, Way::Refused));
+    }
+    cluster.cut.clear();
+    assert_eq!(all(&mut cluster), ["a", "b"]);
 }
 
 fn all(cluster: &mut Cluster) -> Vec<String> {

@@ -18,6 +18,7 @@ mod quorum;
 mod raft;
 mod step;
 mod store;
+mod succession;
 
 pub use error::QuorumError;
 pub use network::Carrier;

@@ -26,6 +26,7 @@ use crate::network::{Carrier, Clients, Desk, Incoming, Took};
 use crate::raft::{DiskId, Member, Membership, Records, Rt, Term, Types};
 use crate::step::{Step, Steps};
 use crate::store::{State, Store, Writes};
+use crate::succession;
 
 pub(crate) type Raft = openraft::Raft<Types, Machine>;
 
@@ -133,6 +134,7 @@ enum Command {
     Begin(Vec<(DiskId, Member)>, Answer),
     Join(DiskId, BrokerId, Member, Answer),
     Change(Wanted, Answer),
+    Gone(BrokerId),
     Stop(oneshot::Sender<()>),
 }
 
@@ -203,6 +205,12 @@ impl Quorum {
     pub async fn remove(&self, disk: DiskId) -> Result<(), QuorumError> {
         self.call(|answer| Command::Change(Wanted::Remove(disk), answer))
             .await
+    }
+
+    /// The process of that node has ended, as far as its host's system can be believed: where it led, another voter may lead at once.
+    pub fn gone(&self, broker: BrokerId) {
+        // A full queue loses it: then silence tells.
+        let _ = self.commands.try_send(Command::Gone(broker));
     }
 
     /// Stops taking part; returns when nothing is written any more.
@@ -437,6 +445,9 @@ impl Voter {
             })),
             Command::Change(wanted, answer) => drop(Rt::spawn(async move {
                 let _ = answer.send(members::change(&voter.raft, voter.me, wanted).await);
+            })),
+            Command::Gone(broker) => drop(Rt::spawn(async move {
+                succession::succeed(&voter.raft, voter.me, broker).await;
             })),
             Command::Stop(_) => {}
         }

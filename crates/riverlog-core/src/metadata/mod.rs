@@ -1,6 +1,7 @@
 //! Cluster metadata: the image that every node answers from, the records that change it, and the controller that decides them.
 
 mod decide;
+mod departures;
 mod features;
 mod image;
 mod record;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, TopicId};
 
 pub use decide::{check_topic_name, decide};
+pub use departures::{Departures, Way};
 pub use features::{Feature, SUPPORTED};
 pub use image::MetadataImage;
 pub use sessions::Sessions;

@@ -53,4 +53,15 @@ impl Sessions {
         }
         expired
     }
+
+    /// When the next of those sessions ends that haven't, unless its node is heard of: a moment behind it. As of the last look at
+    /// [`Sessions::expired`].
+    pub fn next(&self, image: &MetadataImage, timeout: Duration, now: Now) -> Option<Duration> {
+        let unfenced = image.brokers.values().filter(|b| !b.fenced);
+        let ends = unfenced.filter_map(|b| {
+            let (_, last) = self.heard.get(&b.id)?;
+            Some(*last + timeout + Duration::from_millis(1))
+        });
+        ends.filter(|at| *at > now.mono).min()
+    }
 }

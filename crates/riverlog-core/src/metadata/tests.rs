@@ -2,6 +2,7 @@
 
 mod cluster;
 mod configs;
+mod departures;
 mod random;
 mod reassign;
 mod record;

@@ -80,6 +80,7 @@ impl Node {
         if self.settings.quorum == Quorum::Own || self.is_closing() {
             return;
         }
+        self.on_heard(from);
         match Message::decode(bytes) {
             Ok(Message::Forward { number, command }) => {
                 self.forwarded_here(from, number, command, now);

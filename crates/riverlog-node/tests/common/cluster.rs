@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use riverlog_core::Now;
 use riverlog_core::metadata::{
-    AdminCommand, ConfigChange, ConfigResource, PartitionImage, TopicRef,
+    AdminCommand, ConfigChange, ConfigResource, PartitionImage, TopicRef, Way,
 };
 use riverlog_log::Disk;
 use riverlog_log::disk::CrashDisk;
@@ -111,6 +111,28 @@ impl Cluster {
         let at = id as usize - 1;
         self.disks[at] = self.disks[at].kill();
         self.nodes[at] = None;
+    }
+
+    /// What a node sees of its way to another one.
+    pub fn sees(&self, id: i32, of: i32, way: Way) -> bool {
+        let node = self.node(id);
+        node.node().on_way(BrokerId(of), way, node.now())
+    }
+
+    /// All the others find that nobody listens any more where a node was.
+    pub fn are_refused(&mut self, of: i32) {
+        let up = |id: &i32| self.nodes[*id as usize - 1].is_some();
+        let others: Vec<i32> = (1..=self.nodes.len() as i32)
+            .filter(|id| *id != of && up(id))
+            .collect();
+        for id in &others {
+            assert!(!self.sees(*id, of, Way::Ended));
+            assert!(!self.sees(*id, of, Way::Refused));
+        }
+        self.run(Duration::from_millis(50));
+        for id in &others {
+            assert!(self.sees(*id, of, Way::Refused));
+        }
     }
 
     /// The power goes.

@@ -24,6 +24,11 @@ async fn life(seed: u64) -> Vec<String> {
             0 if !down.iter().any(|(id, _)| *id == one) => {
                 let power = random.chance(1, 2);
                 let disk = cluster.kill(one, power);
+                if !power {
+                    for peer in cluster.peers.values() {
+                        peer.quorum.gone(riverlog_wire::BrokerId(one));
+                    }
+                }
                 down.push((one, disk));
             }
             1 | 2 => {
@@ -53,6 +58,14 @@ async fn life(seed: u64) -> Vec<String> {
                 for id in up {
                     let disk = cluster.kill(id, true);
                     down.push((id, disk));
+                }
+            }
+            // Some take a node for gone that may be up.
+            8 => {
+                for peer in cluster.peers.values() {
+                    if random.chance(2, 3) {
+                        peer.quorum.gone(riverlog_wire::BrokerId(one));
+                    }
                 }
             }
             _ => {}

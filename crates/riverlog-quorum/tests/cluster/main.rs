@@ -51,6 +51,56 @@ fn a_leader_that_is_killed_is_followed_by_another_within_two_seconds() {
 }
 
 #[test]
+fn a_leader_whose_process_has_ended_is_followed_before_its_lease_is_over() {
+    for seed in 0..20 {
+        story(async move {
+            let mut cluster = Cluster::formed(200 + seed, if seed % 2 == 0 { 3 } else { 5 }).await;
+            cluster.commit("before").await;
+            cluster.agree().await;
+            let first = cluster.some_leader().await;
+            let disk = cluster.kill(first, false);
+            // Not all of them notice it in the same moment.
+            for peer in cluster.peers.values() {
+                peer.quorum.gone(BrokerId(first));
+                cluster.pass(seed % 4 * 20).await;
+            }
+            cluster.pass(900).await;
+            let second = cluster.leader().expect("another leads");
+            assert_ne!(first, second);
+            cluster.commit("without").await;
+            cluster.start(first, disk).await;
+            cluster.agree().await;
+            cluster.held().await;
+        });
+    }
+}
+
+#[test]
+fn one_voter_that_takes_the_leader_for_gone_changes_nothing() {
+    story(async {
+        let cluster = Cluster::formed(221, 3).await;
+        cluster.commit("before").await;
+        let leader = cluster.some_leader().await;
+        let term = cluster.peers[&leader].known.lock().term;
+        let mistaken = if leader == 1 { 2 } else { 1 };
+        for _ in 0..3 {
+            cluster.peers[&mistaken].quorum.gone(BrokerId(leader));
+            cluster.pass(2_000).await;
+        }
+        cluster.commit("after").await;
+        cluster.agree().await;
+        assert_eq!(cluster.leader(), Some(leader));
+        assert_eq!(cluster.peers[&leader].known.lock().term, term);
+        // Who doesn't lead is nobody to follow.
+        for peer in cluster.peers.values() {
+            peer.quorum.gone(BrokerId(mistaken));
+        }
+        cluster.pass(2_000).await;
+        assert_eq!(cluster.peers[&leader].known.lock().term, term);
+    });
+}
+
+#[test]
 fn a_leader_that_is_cut_off_commits_nothing_and_hears_that_it_lost() {
     story(async {
         let cluster = Cluster::formed(3, 5).await;
