@@ -26,6 +26,8 @@ pub(super) struct Machine {
     /// Until then it does nothing.
     pub(super) frozen_until: Duration,
     pub(super) slow_until: Duration,
+    /// Its machine has no power.
+    pub(super) powerless: bool,
     /// It is about to be stopped, or started anew.
     pub(super) ill: bool,
     pub(super) told: Told,
@@ -44,6 +46,7 @@ impl Machine {
             next_tick: None,
             frozen_until: Duration::ZERO,
             slow_until: Duration::ZERO,
+            powerless: false,
             ill: false,
             told: Told::default(),
             wall: Wall::new(),
@@ -101,7 +104,9 @@ impl World {
         machine.host = host;
         machine.node = Some(node);
         machine.told = Told::default();
+        machine.powerless = false;
         self.model.began(at);
+        self.dial_later(at);
         self.schedule_tick(at, deadline);
         Ok(())
     }
@@ -137,7 +142,9 @@ impl World {
         machine.next_tick = None;
         machine.frozen_until = Duration::ZERO;
         machine.ill = false;
+        machine.powerless = power;
         self.crashes += 1;
+        self.hang_up(at);
         if self.quorum.leader == Some(at) {
             // Whoever starts anew doesn't lead on in the same term.
             self.depose();

@@ -9,6 +9,7 @@
 //! | `clients` | producers and readers that find the leaders by metadata |
 //! | `moves` | replicas that move meanwhile |
 //! | `unrest` | leaderships that go to and fro, disks that fill up |
+//! | `ways` | connections that stand, end and are refused; at times that is a lie |
 //! | `model` | what must be true |
 //! | `copies` | what lies in the folders of those that died |
 //! | `end` | all is healed: everyone moves, also without one; the in-sync sets are whole, all copies are equal |
@@ -23,6 +24,7 @@ mod moves;
 mod quorum;
 mod swarm;
 mod unrest;
+mod ways;
 mod world;
 
 pub use world::{ClusterReport, run_cluster};

@@ -20,6 +20,7 @@ use super::moves::Mover;
 use super::quorum::Quorum;
 use super::swarm::Swarm;
 use super::unrest::Unrest;
+use super::ways::Ways;
 use crate::model::Violation;
 use crate::trace::Trace;
 
@@ -59,6 +60,11 @@ pub(super) enum Event {
     },
     /// The quorum has the next piece for a node.
     Tell {
+        at: usize,
+        life: u64,
+    },
+    /// A node looks at its ways to the others.
+    Dial {
         at: usize,
         life: u64,
     },
@@ -105,6 +111,7 @@ pub(super) struct World {
     pub(super) swarm: Swarm,
     pub(super) mover: Mover,
     pub(super) unrest: Unrest,
+    pub(super) ways: Ways,
     pub(super) clock: Duration,
     trace: Trace,
     pub(super) queue: BTreeMap<(Duration, u64), Event>,
@@ -178,6 +185,7 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
         swarm,
         mover,
         unrest: Unrest::draw(seed),
+        ways: Ways::draw(seed),
         clock: Duration::from_secs(1),
         trace: Trace::new(show),
         queue: BTreeMap::new(),
@@ -342,6 +350,7 @@ impl World {
             | Event::Done { at, .. }
             | Event::Tick { at, .. }
             | Event::Tell { at, .. }
+            | Event::Dial { at, .. }
             | Event::Stop { at, .. } => *at,
             Event::Peer { to, .. } => *to,
             Event::Commit { from, .. } => *from,
@@ -395,6 +404,7 @@ impl World {
                 }
             }
             Event::Tell { at, life } if life == self.machines[at].life => self.tell(at)?,
+            Event::Dial { at, life } if life == self.machines[at].life => self.dial(at),
             Event::PowerCut { at, life } | Event::Restart { at, life }
                 if life == self.machines[at].life && self.machines[at].ill =>
             {
@@ -410,6 +420,7 @@ impl World {
             | Event::Done { .. }
             | Event::Tick { .. }
             | Event::Tell { .. }
+            | Event::Dial { .. }
             | Event::PowerCut { .. }
             | Event::Restart { .. }
             | Event::Stop { .. } => {}
