@@ -5,8 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::eventually;
+use riverlog_wire::ErrorCode;
+use riverlog_wire::messages::fetch_request::{FetchPartition, FetchTopic};
+use riverlog_wire::messages::offset_for_leader_epoch_request::{
+    OffsetForLeaderPartition, OffsetForLeaderTopic,
+};
+use riverlog_wire::messages::{FetchRequest, OffsetForLeaderEpochRequest};
+
+use crate::common::{eventually, try_ask};
 use crate::trio::{Trio, find_leader, produce};
+
+/// How long one request may take.
+const REQUEST: Duration = Duration::from_secs(5);
 
 /// Sends records one after the other until it is told to stop: each to the leader that was last heard of, and once that fails to whoever
 /// leads then. Returns the values by their offsets, and the most sends that one took.
@@ -111,6 +121,64 @@ fn every_send_gets_through_while_all_nodes_are_restarted() {
     });
 }
 
+/// What a consumer of partition 0 is told that has read up to an offset in an epoch: where that epoch ends, and what a fetch there comes to.
+fn truncated(place: &str, leader_epoch: i32, offset: i64) -> Option<(i64, ErrorCode)> {
+    let ends = OffsetForLeaderEpochRequest {
+        replica_id: -1,
+        topics: vec![OffsetForLeaderTopic {
+            topic: "t".to_owned(),
+            partitions: vec![OffsetForLeaderPartition {
+                partition: 0,
+                current_leader_epoch: -1,
+                leader_epoch,
+            }],
+        }],
+    };
+    let ends = try_ask(place, 4, &ends, REQUEST).ok()?;
+    let end = ends.topics.first()?.partitions.first()?.end_offset;
+    let fetch = FetchRequest {
+        topics: vec![FetchTopic {
+            topic: "t".to_owned(),
+            partitions: vec![FetchPartition {
+                fetch_offset: offset,
+                partition_max_bytes: 1 << 20,
+                ..FetchPartition::default()
+            }],
+            ..FetchTopic::default()
+        }],
+        ..FetchRequest::default()
+    };
+    let fetched = try_ask(place, 12, &fetch, REQUEST).ok()?;
+    let error = fetched.responses.first()?.partitions.first()?.error_code;
+    Some((end, error))
+}
+
+/// So patient that silence tells nothing while the test runs.
+fn patient(_: usize) -> Vec<String> {
+    ["--set", "broker.session.timeout.ms=300000"]
+        .map(str::to_owned)
+        .into()
+}
+
+#[test]
+fn a_node_whose_process_has_ended_is_followed_long_before_its_session_is_over() {
+    let mut trio = Trio::form_with(patient);
+    let make = ["topic", "create", "t", "-p", "3", "-r", "3"];
+    trio.up()[0].ok(&make);
+    trio.in_sync("t");
+    let controller = trio.controller();
+    let other = controller % 3 + 1;
+    // One that leads some partitions only, and one that leads the quorum as well.
+    for id in [other, controller] {
+        trio.kill(id);
+        let gone = i32::try_from(id).unwrap();
+        trio.partitions("t", |p| p.leader_id > 0 && p.leader_id != gone);
+        assert_ne!(trio.controller(), id);
+        trio.start(id);
+        trio.in_sync("t");
+    }
+}
+
 #[test]
 fn who_lacks_records_leads_only_when_that_is_commanded_and_the_loss_is_said() {
     let mut trio = Trio::form();
@@ -157,6 +225,17 @@ fn who_lacks_records_leads_only_when_that_is_commanded_and_the_loss_is_said() {
         .up()
         .iter()
         .any(|node| node.has_said("unclean"))));
+    // A consumer that had read what is lost hears of it: where the records of its epoch end now, and that there is nothing where it was.
+    let place = &trio.places[behind - 1];
+    let heard = || {
+        let (end, fetched) = truncated(place, partition.leader_epoch, 2)?;
+        Some((end, fetched.name()))
+    };
+    assert!(
+        eventually(|| heard() == Some((1, "OFFSET_OUT_OF_RANGE"))),
+        "{:?}",
+        heard()
+    );
     assert!(eventually(|| send(&trio, "new").is_some()));
     // The one before comes back, and gives up what it has alone.
     trio.start(ahead);

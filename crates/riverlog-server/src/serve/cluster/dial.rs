@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use riverlog_core::metadata::Way;
+use riverlog_wire::BrokerId;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -23,8 +25,8 @@ const CONNECT: Duration = Duration::from_secs(2);
 const TAKEN: Duration = Duration::from_secs(6);
 /// How long bytes may stay unacknowledged until the other side counts as gone.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
-/// The first pause after a failure; each one is twice as long, up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The first pause after a connection has ended, or a first failure; each one is twice as long, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Keeps a connection to each address of a seed or member.
@@ -57,6 +59,8 @@ async fn keep(cluster: Arc<Cluster>, address: String) {
     let mut pause = FIRST_PAUSE;
     let mut said = String::new();
     let mut taken: Option<Instant> = None;
+    // Who was there last.
+    let mut there: Option<BrokerId> = None;
     loop {
         match connect(&cluster, &address).await {
             Ok((hello, _, _)) if hello.who.disk == cluster.disk_id => {
@@ -69,13 +73,22 @@ async fn keep(cluster: Arc<Cluster>, address: String) {
                 pause = LONGEST_PAUSE;
             }
             Ok((hello, read, sender)) => {
-                let broker = hello.who.member.broker.0;
-                tracing::info!(broker, "connected to {address}");
+                let broker = hello.who.member.broker;
+                tracing::info!(broker = broker.0, "connected to {address}");
                 (pause, said, taken) = (FIRST_PAUSE, String::new(), None);
+                there = Some(broker);
+                cluster.sees(broker, Way::Stands);
                 let ended = speak(&cluster, &hello, read, sender).await;
-                tracing::info!(broker, "the connection to {address} ended: {ended}");
+                cluster.sees(broker, Way::Ended);
+                tracing::info!(
+                    broker = broker.0,
+                    "the connection to {address} ended: {ended}"
+                );
             }
             Err(error) => {
+                if let (Some(there), true) = (there, error.is_nobody()) {
+                    cluster.sees(there, Way::Refused);
+                }
                 let refused = matches!(
                     error,
                     WireError::Refused(_)

@@ -23,6 +23,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use riverlog_api::kafka::{Electorate, VoterChange};
+use riverlog_core::metadata::Way;
 use riverlog_host::{Driver, Neighbours};
 use riverlog_log::Disk;
 use riverlog_quorum::forming::Introduction;
@@ -297,6 +298,22 @@ impl Cluster {
         });
     }
 
+    /// What is seen of the way to another node. Where that has gone, the quorum need not wait until it has been silent for long enough.
+    fn sees(&self, other: BrokerId, way: Way) {
+        let Some(driver) = self.driver.get() else {
+            return;
+        };
+        if driver.node.on_way(other, way, driver.now()) {
+            tracing::warn!(
+                broker = other.0,
+                "node {other} is taken for gone: its connection has ended, and nobody listens at its port"
+            );
+            if let Some(quorum) = self.quorum.get() {
+                quorum.gone(other);
+            }
+        }
+    }
+
     /// Whether a connection to that node stands.
     fn has_way(&self, to: BrokerId) -> bool {
         let links = self.links.lock();
@@ -397,6 +414,9 @@ impl Cluster {
             let (kind, bytes) = receiver.next().await?;
             match kind {
                 Kind::Quorum => {
+                    if let Some(driver) = self.driver.get() {
+                        driver.node.on_heard(from);
+                    }
                     if let Some(quorum) = self.quorum.get() {
                         quorum.on_message(from, bytes);
                     }

@@ -101,6 +101,11 @@ impl WireError {
             _ => false,
         }
     }
+
+    /// Whether the system there says that nobody listens at that port.
+    pub(super) fn is_nobody(&self) -> bool {
+        matches!(self, WireError::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+    }
 }
 
 /// What two nodes say to each other first, within the time that they have for it.
