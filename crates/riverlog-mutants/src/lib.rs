@@ -199,6 +199,30 @@ mutants! {
         ShareKeysNotReadAgain = "share-keys-not-read-again",
         /// It isn't kept until when a record is to rest.
         ShareRestForgotten = "share-rest-forgotten",
+        /// A streams group gives an active task to its next member while the last one runs it still.
+        StreamsTaskGivenTwice = "streams-task-given-twice",
+        /// A streams group gives a task to a process of which another thread keeps a copy of its state.
+        StreamsProcessTwice = "streams-process-twice",
+        /// A standby task of a streams group may stand where the active one runs.
+        StreamsStandbyBesideActive = "streams-standby-beside-active",
+        /// A member of a streams group that doesn't say what it has counts as having given back what it was told to.
+        StreamsSilenceGivesBack = "streams-silence-gives-back",
+        /// Nobody is given the tasks of a member of a streams group that was expired.
+        StreamsExpiryUnnoticed = "streams-expiry-unnoticed",
+        /// A heartbeat of a streams group of an epoch that is over is taken.
+        StreamsStaleAccepted = "streams-stale-accepted",
+        /// A streams group doesn't notice that the topics that it lacked are there.
+        StreamsTopicsUnnoticed = "streams-topics-unnoticed",
+        /// A group that goes over to the consumer protocol forgets what its members hold.
+        UpgradeForgetsHeld = "upgrade-forgets-held",
+        /// A group that goes over to the consumer protocol begins with epoch 1.
+        UpgradeEpochAnew = "upgrade-epoch-anew",
+        /// Members of the classic protocol in a group of the other one aren't told when there is something to give back or to get.
+        ClassicNotCalled = "classic-not-called",
+        /// A group that goes back to the classic protocol leaves everyone with what they have.
+        DowngradeWithoutRebalance = "downgrade-without-rebalance",
+        /// A group that goes back to the classic protocol begins with generation 1.
+        DowngradeGenerationAnew = "downgrade-generation-anew",
     }
     Cluster {
         /// What a follower said in an earlier life counts for the in-sync set.

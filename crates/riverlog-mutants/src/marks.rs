@@ -106,6 +106,10 @@ marks! {
         ClassicMemberExpired,
         /// What a member of the consumer protocol sent with an epoch that was over was refused.
         StaleEpochRefused,
+        /// A classic group with members went over to the consumer protocol.
+        GroupUpgraded,
+        /// A group with members went back to the classic protocol.
+        GroupDowngraded,
     }
     Cluster {
         /// A leader was followed by a replica that was in sync.
@@ -192,6 +196,14 @@ marks! {
         CopyCameBack,
         /// What catches up waited until what had passed was paid for.
         CatchUpWaited,
+        /// Another node coordinates a group.
+        CoordinatorReplaced,
+        /// Another node coordinates a group of which a member was on its way to what it was told to have.
+        CoordinatorReplacedMeanwhile,
+        /// A member of a share group said something to a leader that is not the one that it was given the record by.
+        SaidToAnotherLeader,
+        /// A member of a share group was given a record by a leader that is one no more.
+        AcquiredFromFormerLeader,
     }
 }
 

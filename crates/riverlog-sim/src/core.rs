@@ -18,6 +18,7 @@ use riverlog_wire::Offset;
 
 use crate::classic::ClassicGroup;
 use crate::files;
+use crate::groups::Known;
 use crate::history::{History, place_of};
 use crate::host::SimHost;
 use crate::keyed::Keyed;
@@ -54,6 +55,7 @@ pub(crate) struct Core {
     pub(crate) classic: ClassicGroup,
     pub(crate) subscribers: Subscribers,
     pub(crate) shares: Shares,
+    pub(crate) groups: Known,
     pub(crate) trace: Trace,
     pub(crate) history: History,
     pub(crate) clock: Duration,
@@ -115,6 +117,7 @@ impl Core {
             classic: ClassicGroup::default(),
             subscribers: Subscribers::default(),
             shares: Shares::default(),
+            groups: Known::default(),
             trace: Trace::new(options.show),
             history: History::new(options.history, &swarm),
             clock: Duration::ZERO,

@@ -14,6 +14,7 @@ mod core;
 mod end;
 mod faults;
 mod files;
+mod groups;
 mod history;
 mod host;
 mod keyed;

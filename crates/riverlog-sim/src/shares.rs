@@ -127,6 +127,11 @@ impl Shares {
         self.lost += 1;
     }
 
+    /// Somebody who may lead no more gave out a record: it counts for nothing, unless it was kept.
+    pub(crate) fn perhaps_given(&mut self, spot: Spot) {
+        self.records.entry(spot).or_default().given += 1;
+    }
+
     /// A member was given a record.
     pub(crate) fn given(&mut self, plan: &SharePlan, given: Given) -> Result<(), Violation> {
         let Given {

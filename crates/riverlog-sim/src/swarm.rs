@@ -7,6 +7,9 @@ use riverlog_log::VolumeSettings;
 use riverlog_log::disk::Random;
 use riverlog_node::NodeSettings;
 
+use crate::groups::GroupsPlan;
+use crate::groups::mixed::MixedPlan;
+use crate::groups::streams::StreamsPlan;
 use crate::model::Place;
 use crate::shares::SharePlan;
 
@@ -28,6 +31,8 @@ pub(crate) struct Swarm {
     pub(crate) subscribers: usize,
     /// Whether there is a share group.
     pub(crate) shares: Option<SharePlan>,
+    /// Groups whose members are those of clusters as well.
+    pub(crate) groups: GroupsPlan,
     pub(crate) operations: u64,
     pub(crate) settings: NodeSettings,
     /// Of 1,000 steps, how many are which fault.
@@ -183,6 +188,7 @@ impl Swarm {
             classic: 0,
             subscribers: 0,
             shares: None,
+            groups: GroupsPlan::default(),
             operations: 200 + random.below(1_200),
             settings,
             kill: one_of(random, &[0, 2, 10]),
@@ -317,6 +323,18 @@ impl Swarm {
             let least = "group.share.min.record.lock.duration.ms";
             configs.insert(least.to_owned(), "1000".to_owned());
         }
+        self
+    }
+
+    /// One of nine seeds has a group that goes to and fro between the protocols, another one a streams group; drawn beside the rest, too.
+    pub(crate) fn with_groups(mut self, seed: u64) -> Swarm {
+        let mut random = Random::new(seed ^ 0x0067_726f_7570_7321);
+        match seed % 9 {
+            1 => self.groups.mixed = Some(MixedPlan::draw(&mut random, 5)),
+            8 => self.groups.streams = Some(StreamsPlan::draw(&mut random, 1)),
+            _ => return self,
+        }
+        self.groups.set(&mut self.settings.groups);
         self
     }
 

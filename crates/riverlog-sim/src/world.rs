@@ -110,6 +110,7 @@ pub fn run(seed: u64, options: Options) -> Report {
         .with_coordinators(seed)
         .with_subscribers(seed)
         .with_shares(seed)
+        .with_groups(seed)
         .with_timed_faults(seed);
     let clients = Client::all(&swarm);
     if let Some(pace) = options.pace {
@@ -217,6 +218,7 @@ impl World {
                 ..NewTopic::default()
             });
         }
+        topics.extend(self.core.swarm.groups.topics(1));
         self.admin(AdminCommand::CreateTopics {
             topics,
             validate_only: false,

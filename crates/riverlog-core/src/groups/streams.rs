@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{ErrorCode, Offset};
 
 use super::effects::Out;
@@ -583,6 +584,9 @@ impl Streams {
             Ok(configured) => configured.is_ready(),
             Err(_) => false,
         };
+        if active(Mutant::StreamsTopicsUnnoticed) {
+            return;
+        }
         if hash != self.value.metadata_hash || ready != self.is_ready() {
             Draft::new(group, self, now, settings, out).bump(topics);
         }
@@ -614,7 +618,7 @@ impl Streams {
         for member in &gone {
             draft.remove(member);
         }
-        match gone.is_empty() {
+        match gone.is_empty() || active(Mutant::StreamsExpiryUnnoticed) {
             true => draft.assign(topics),
             false => draft.bump(topics),
         }

@@ -2,6 +2,7 @@
 
 mod classic;
 mod consumer;
+mod grouped;
 mod keeper;
 mod maker;
 pub(crate) mod managed;
@@ -43,6 +44,7 @@ pub(crate) enum Client {
     Classic(classic::Classic),
     Subscriber(subscriber::Subscriber),
     Sharer(sharer::Sharer),
+    Grouped(grouped::Grouped),
 }
 
 impl Client {
@@ -91,6 +93,9 @@ impl Client {
         for number in 0..swarm.shares.map_or(0, |plan| plan.members) {
             all.push(Client::Sharer(sharer::Sharer::new(number)));
         }
+        for member in swarm.groups.members() {
+            all.push(Client::Grouped(grouped::Grouped::new(member)));
+        }
         all
     }
     /// What the history has to know of it first.
@@ -127,6 +132,7 @@ impl Client {
             Client::Classic(client) => client.step(core, me),
             Client::Subscriber(client) => client.step(core, me),
             Client::Sharer(client) => client.step(core, me),
+            Client::Grouped(client) => client.step(core, me),
         }
         if !self.waits() {
             core.think(me);
@@ -149,6 +155,7 @@ impl Client {
             Client::Classic(client) => client.outcome(core, outcome),
             Client::Subscriber(client) => client.outcome(core, outcome),
             Client::Sharer(client) => client.outcome(core, outcome),
+            Client::Grouped(client) => client.outcome(core, outcome),
         }
     }
     /// Whether an operation is under way.
@@ -167,6 +174,7 @@ impl Client {
             Client::Classic(client) => client.waits,
             Client::Subscriber(client) => client.waits,
             Client::Sharer(client) => client.waits,
+            Client::Grouped(client) => client.waits,
         }
     }
     /// A power cut may have taken records of this topic, which opted out of syncing.
@@ -193,6 +201,7 @@ impl Client {
             Client::Classic(client) => client.heal(core),
             Client::Subscriber(client) => client.heal(),
             Client::Sharer(client) => client.heal(),
+            Client::Grouped(client) => client.heal(),
             Client::Trimmer(_) => {}
         }
     }
@@ -218,6 +227,7 @@ impl Client {
             Client::Classic(client) => client.has_progressed(),
             Client::Subscriber(client) => client.has_progressed(),
             Client::Sharer(client) => client.has_progressed(),
+            Client::Grouped(client) => client.has_progressed(),
             Client::Trimmer(_) => true,
         }
     }

@@ -11,7 +11,7 @@ use riverlog_mutants::{Mark, sometimes};
 use riverlog_wire::{ErrorCode, TopicId};
 
 use crate::model::Violation;
-use crate::subscribers::{GROUP, PATTERN, Part, TOPICS};
+use crate::subscribers::{GROUP, PATTERN, Part, TOPICS, partitions};
 use crate::wire;
 use crate::world::{Core, Outcome};
 
@@ -354,7 +354,7 @@ impl Subscriber {
         let session = core.swarm.settings.groups.consumer_session_timeout;
         core.subscribers
             .renewed(self.number, self.asked_at + session);
-        let whole = self.assignment.is_none() && core.subscribers.is_whole();
+        let whole = self.assignment.is_none() && core.subscribers.is_whole(partitions());
         self.progress += u64::from(whole);
         Ok(())
     }

@@ -51,7 +51,11 @@ impl World {
                 && t.partitions
                     .iter()
                     .all(|p| p.leader.is_some() && p.isr.len() == p.replicas.len())
-        })
+        }) && (self.groups.is_empty()
+            || image.topics.values().all(|t| {
+                let mut all = t.partitions.iter();
+                all.all(|p| p.leader.is_some() && p.isr.len() == p.replicas.len())
+            }))
     }
 
     pub(super) fn heal_and_progress(&mut self) -> Result<(), Violation> {
@@ -137,13 +141,15 @@ impl World {
                 producer.enough = Some(producer.progress + ENOUGH);
             }
         }
+        self.groups.expect_progress();
         let goals: Vec<u64> = self.progress().collect();
         loop {
             self.step()?;
             let moved = self
                 .progress()
                 .zip(&goals)
-                .all(|(now, then)| now >= then + ENOUGH);
+                .all(|(now, then)| now >= then + ENOUGH)
+                && self.groups.have_progressed();
             if moved && (!whole || (self.all_in_sync() && self.readers_are_through())) {
                 return Ok(());
             }
@@ -152,8 +158,9 @@ impl World {
                 let partitions = image.and_then(|i| Some(i.topic(TOPIC)?.partitions.clone()));
                 let moved: Vec<u64> = self.progress().collect();
                 let what = format!(
-                    "producers {goals:?} to {moved:?}, readers through: {}, {partitions:?}",
-                    self.readers_are_through()
+                    "producers {goals:?} to {moved:?}, readers through: {}, {partitions:?}, members: {}",
+                    self.readers_are_through(),
+                    self.groups.stuck()
                 );
                 let invariant = match whole {
                     true => "everyone moves once all is healed",

@@ -7,6 +7,8 @@
 //! | `world` | the event loop, and the network |
 //! | `faults` | what goes wrong |
 //! | `clients` | producers and readers that find the leaders by metadata |
+//! | `groups` | groups whose coordinators fail over |
+//! | `sharers` | members of share groups |
 //! | `moves` | replicas that move meanwhile |
 //! | `unrest` | leaderships that go to and fro, disks that fill up |
 //! | `ways` | connections that stand, end and are refused; at times that is a lie |
@@ -18,10 +20,12 @@ mod clients;
 mod copies;
 mod end;
 mod faults;
+mod groups;
 mod machine;
 mod model;
 mod moves;
 mod quorum;
+mod sharers;
 mod swarm;
 mod unrest;
 mod ways;

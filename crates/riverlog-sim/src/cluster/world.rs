@@ -14,6 +14,7 @@ use riverlog_node::{Job, JobDone, PartitionDescription, PeerMessage, Reply};
 use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
 use super::clients::{Client, Outcome};
+use super::groups::{Due, Groups};
 use super::machine::Machine;
 use super::model::{Model, TOPIC, topic_id};
 use super::moves::Mover;
@@ -95,6 +96,8 @@ pub(super) enum Event {
     },
     /// A disk has room again.
     Room(usize),
+    /// A member of a group.
+    Group(Due),
 }
 
 /// A disk that a process left, and where its copies stood then.
@@ -104,7 +107,7 @@ type Inbox = Arc<Mutex<Vec<(usize, u64, Outcome)>>>;
 
 /// How long, beyond its session, a leader may tell ends of which it doesn't hear that they are old: a controller that is cut off needs a
 /// while to notice.
-const UNNOTICED: Duration = Duration::from_millis(700);
+pub(super) const UNNOTICED: Duration = Duration::from_millis(700);
 
 pub(super) struct World {
     pub(super) random: Random,
@@ -112,6 +115,7 @@ pub(super) struct World {
     pub(super) mover: Mover,
     pub(super) unrest: Unrest,
     pub(super) ways: Ways,
+    pub(super) groups: Groups,
     pub(super) clock: Duration,
     trace: Trace,
     pub(super) queue: BTreeMap<(Duration, u64), Event>,
@@ -176,6 +180,7 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
     let mut random = Random::new(seed ^ 0xc1_05_7e_12);
     let mut swarm = Swarm::draw(&mut random);
     let mover = Mover::draw(seed, &mut swarm);
+    let groups = Groups::draw(seed, &mut swarm);
     let machines = (0..swarm.nodes)
         .map(|_| Machine::new(random.next_u64()))
         .collect();
@@ -186,6 +191,7 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
         mover,
         unrest: Unrest::draw(seed),
         ways: Ways::draw(seed),
+        groups,
         clock: Duration::from_secs(1),
         trace: Trace::new(show),
         queue: BTreeMap::new(),
@@ -217,7 +223,7 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
         acknowledged: world.model.acknowledged,
         read: world.model.read,
         leaders: world.model.leaders,
-        checked: world.model.checked,
+        checked: world.model.checked + world.groups.checked(),
         faults: world.faults,
         crashes: world.crashes,
         power_cuts: world.power_cuts,
@@ -235,6 +241,7 @@ impl World {
             self.start(at)?;
         }
         self.make_topic()?;
+        self.make_groups()?;
         for client in 0..self.clients.len() {
             self.think(client);
         }
@@ -337,6 +344,7 @@ impl World {
         if let Some(event) = self.unless_frozen(at, event) {
             self.happen(at, event)?;
             self.deliver()?;
+            self.deliver_to_members()?;
             self.check_positions()?;
             self.look_at_what_is_left()?;
         }
@@ -373,7 +381,8 @@ impl World {
 
     fn happen(&mut self, due: Duration, event: Event) -> Result<(), Violation> {
         match event {
-            Event::Client(_) if self.stopped => {}
+            Event::Client(_) | Event::Group(_) if self.stopped => {}
+            Event::Group(due) => self.group_event(due)?,
             Event::Client(me) => {
                 self.client_step(me);
                 self.perhaps_fail();
@@ -498,5 +507,6 @@ impl World {
         for me in waiting {
             self.give_up(me);
         }
+        self.lose_members_of(at);
     }
 }

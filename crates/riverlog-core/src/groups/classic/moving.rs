@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::ErrorCode;
 
 use super::{CONSUMER, Classic, Context, Member, State};
@@ -63,7 +64,10 @@ impl Classic {
             state: State::Stable {
                 sync_by: cx.now.mono,
             },
-            generation,
+            generation: match active(Mutant::DowngradeGenerationAnew) {
+                true => 0,
+                false => generation,
+            },
             protocol_type: CONSUMER.to_owned(),
             since_ms: cx.now.wall_ms,
             ..Classic::default()
@@ -90,7 +94,9 @@ impl Classic {
         }
         group.protocol = group.choose();
         cx.out.record(&group.record(cx.group));
-        group.rebalance(cx);
+        if !active(Mutant::DowngradeWithoutRebalance) {
+            group.rebalance(cx);
+        }
         group
     }
 }

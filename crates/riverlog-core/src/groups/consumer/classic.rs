@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::consumer_protocol::{Subscription, decode_subscription, encode_assignment};
 use riverlog_wire::{ErrorCode, Offset};
 
@@ -84,7 +85,7 @@ impl Asks<'_> {
             until: self.after(member.session_timeout(self.settings)),
             synced: false,
         });
-        if !self.group.must_join(id, member) {
+        if !self.group.must_join(id, member) || active(Mutant::ClassicNotCalled) {
             return ErrorCode::NONE;
         }
         out.soft(SoftChange::Due {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::Offset;
 use riverlog_wire::consumer_protocol::{
     Assignment, Subscription, decode_assignment, decode_subscription, encode_assignment,
@@ -67,7 +68,11 @@ pub(in crate::groups) fn upgraded(
         group: group.clone(),
         value: None,
     });
-    let epoch = classic.generation();
+    let epoch = match active(Mutant::UpgradeEpochAnew) {
+        true => 1,
+        false => classic.generation(),
+    };
+    sometimes(Mark::GroupUpgraded);
     for member in &members {
         let value = as_stored(&member.moving, &member.subscription);
         draft.set_member(&member.moving.member, Some(value));
@@ -121,7 +126,10 @@ fn read(moving: Moving, plain: bool, topics: &dyn Topics) -> Result<Read, &'stat
         );
     }
     Ok(Read {
-        assigned: parts(&assignment, topics),
+        assigned: match active(Mutant::UpgradeForgetsHeld) {
+            true => BTreeSet::new(),
+            false => parts(&assignment, topics),
+        },
         revoking: parts(&subscription.owned, topics),
         subscription,
         moving,
@@ -238,6 +246,9 @@ impl Draft<'_> {
         then: impl FnOnce(&mut Classic, &mut Context<'_>),
     ) {
         let moving = self.state.moving(topics);
+        if !moving.is_empty() {
+            sometimes(Mark::GroupDowngraded);
+        }
         let ids: BTreeMap<Arc<str>, Arc<Member>> = self.state.members.clone();
         for id in ids.keys() {
             self.remove(id);

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use riverlog_mutants::{Mutant, active as planted};
+
 use super::{Role, Task, Tasks};
 
 /// What is to be assigned.
@@ -238,6 +240,7 @@ impl<'a> Hand<'a> {
         for task in tasks {
             let active = self.active.get(*task).copied().flatten();
             let active = active.map(|worker| self.process(worker));
+            let active = active.filter(|_| !planted(Mutant::StreamsStandbyBesideActive));
             taken.insert(*task, active.into_iter().collect());
         }
         for task in tasks {

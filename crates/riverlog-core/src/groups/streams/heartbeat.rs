@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{ErrorCode, Offset};
 
 use super::draft::{assignment_configs, tags};
@@ -323,7 +324,9 @@ impl Heartbeat<'_> {
             configured.is_ok_and(|c| c.is_ready())
         };
         let configs = assignment_configs(&request.group, self.topics, self.settings);
-        self.group.value.assignment_configs != configs || !self.group.is_ready() && fits_now()
+        let unnoticed = active(Mutant::StreamsTopicsUnnoticed);
+        self.group.value.assignment_configs != configs
+            || !self.group.is_ready() && !unnoticed && fits_now()
     }
 
     /// The assignment for the group epoch is still to be made, and need not wait.
@@ -531,7 +534,7 @@ fn check_epoch(member: &Member, epoch: i32, owned: Option<&Tasks>) -> Result<(),
     let lost_answer = epoch == current.previous_epoch
         && epoch < current.epoch
         && owned.is_some_and(holds_only_given);
-    if epoch == current.epoch || lost_answer {
+    if epoch == current.epoch || lost_answer || active(Mutant::StreamsStaleAccepted) {
         return Ok(());
     }
     refusal(

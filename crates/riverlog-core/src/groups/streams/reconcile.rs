@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use riverlog_mutants::{Mutant, active};
+
 use super::{Current, Member, Role, State, Streams, Task, Tasks};
 
 impl Streams {
@@ -22,7 +24,7 @@ impl Streams {
                 let mut roles = Role::ALL.iter();
                 roles.all(|role| tasks.of(*role).all(|task| !owned.has(*role, task)))
             };
-            owned.is_some_and(back)
+            owned.map_or(active(Mutant::StreamsSilenceGivesBack), back)
         };
         match current.state {
             State::Revoking if !given_back(&current.revoking) => return None,
@@ -94,7 +96,10 @@ impl Streams {
         };
         let owner = self.owners.get(task).filter(|owner| ***owner != *id);
         if owner.is_some_and(|owner| role == Role::Active || is_mate(owner)) {
-            return false;
+            return active(Mutant::StreamsTaskGivenTwice);
+        }
+        if active(Mutant::StreamsProcessTwice) {
+            return true;
         }
         let copies = self.copies.get(task).into_iter().flatten();
         !copies
