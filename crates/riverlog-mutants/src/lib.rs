@@ -211,8 +211,6 @@ mutants! {
         StreamsExpiryUnnoticed = "streams-expiry-unnoticed",
         /// A heartbeat of a streams group of an epoch that is over is taken.
         StreamsStaleAccepted = "streams-stale-accepted",
-        /// A streams group doesn't notice that the topics that it lacked are there.
-        StreamsTopicsUnnoticed = "streams-topics-unnoticed",
         /// A group that goes over to the consumer protocol forgets what its members hold.
         UpgradeForgetsHeld = "upgrade-forgets-held",
         /// A group that goes over to the consumer protocol begins with epoch 1.

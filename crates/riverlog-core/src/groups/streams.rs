@@ -584,9 +584,6 @@ impl Streams {
             Ok(configured) => configured.is_ready(),
             Err(_) => false,
         };
-        if active(Mutant::StreamsTopicsUnnoticed) {
-            return;
-        }
         if hash != self.value.metadata_hash || ready != self.is_ready() {
             Draft::new(group, self, now, settings, out).bump(topics);
         }

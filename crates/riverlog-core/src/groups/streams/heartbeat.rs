@@ -324,9 +324,7 @@ impl Heartbeat<'_> {
             configured.is_ok_and(|c| c.is_ready())
         };
         let configs = assignment_configs(&request.group, self.topics, self.settings);
-        let unnoticed = active(Mutant::StreamsTopicsUnnoticed);
-        self.group.value.assignment_configs != configs
-            || !self.group.is_ready() && !unnoticed && fits_now()
+        self.group.value.assignment_configs != configs || !self.group.is_ready() && fits_now()
     }
 
     /// The assignment for the group epoch is still to be made, and need not wait.
