@@ -3,7 +3,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod doors;
+mod groups;
 mod lives;
+#[path = "../common/members.rs"]
+#[allow(dead_code, unreachable_pub, reason = "a module of tests")]
+mod members;
 mod moving;
 mod page;
 mod share;

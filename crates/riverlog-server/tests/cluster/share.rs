@@ -197,7 +197,7 @@ fn share(
     Some(())
 }
 
-fn id_of(place: &str, topic: &str) -> TopicId {
+pub(crate) fn id_of(place: &str, topic: &str) -> TopicId {
     let request = MetadataRequest {
         topics: Some(vec![MetadataRequestTopic {
             name: Some(topic.to_owned()),
