@@ -1,6 +1,7 @@
 //! Several brokers: throughput and latency with copies, how long nobody is answered when one dies or freezes, and catching up.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ const METADATA: i16 = 9;
 const QUORUM: i16 = 1;
 /// As long a client waits for one answer before it asks elsewhere.
 const ANSWER: Duration = Duration::from_secs(1);
+/// And for its first one: a broker that has just started is slower than it will be.
+const FIRST_ANSWER: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(10);
 /// Until a cluster has to be whole.
 const WHOLE: Duration = Duration::from_secs(120);
@@ -273,18 +276,26 @@ pub(crate) fn failover(
     let pid = process(&view.brokers[&victim])?;
     let led: Vec<i32> = view.led_by(victim).into_iter().take(watched).collect();
     let records = batch(&Load::small())?.0;
-    let (topic, addresses, stop) = (&topic, &addresses, &AtomicBool::new(false));
+    let stop = &AtomicBool::new(false);
+    let leaders = &Leaders::new(&addresses, &topic);
     let begun = &AtomicUsize::new(0);
     let mut gaps = std::thread::scope(|scope| -> Result<Vec<Duration>> {
         let mut writers = Vec::new();
         for partition in &led {
-            let frame = produce_frame(topic, *partition, &records)?;
-            let writer = move || answered(addresses, topic, *partition, &frame, begun, stop);
+            let frame = produce_frame(&topic, *partition, &records)?;
+            let writer = move || answered(leaders, *partition, &frame, begun, stop);
             writers.push(scope.spawn(writer));
         }
         let patience = Instant::now() + WHOLE;
         while begun.load(Ordering::Relaxed) < led.len() && Instant::now() < patience {
             std::thread::sleep(PAUSE);
+        }
+        let began = begun.load(Ordering::Relaxed);
+        if began < led.len() {
+            // Without a first answer there is no gap to measure.
+            stop.store(true, Ordering::Relaxed);
+            let why = leaders.why.lock().map_err(|_| "a writer broke")?.clone();
+            return Err(format!("{began} of {} writers were answered; {why}", led.len()).into());
         }
         std::thread::sleep(Duration::from_secs(3));
         let at = Instant::now();
@@ -326,10 +337,62 @@ pub(crate) fn failover(
     Ok(())
 }
 
+/// Who leads what, as all writers know it together: those of one producer ask once.
+struct Leaders<'a> {
+    addresses: &'a [&'a str],
+    topic: &'a str,
+    known: Mutex<Known>,
+    /// Why a writer has no first answer.
+    why: Mutex<String>,
+}
+
+struct Known {
+    asked: Option<Instant>,
+    view: Option<View>,
+    /// Another one is asked each time: one of them may be frozen.
+    next: usize,
+}
+
+impl<'a> Leaders<'a> {
+    fn new(addresses: &'a [&'a str], topic: &'a str) -> Leaders<'a> {
+        let known = Known {
+            asked: None,
+            view: None,
+            next: 0,
+        };
+        Leaders {
+            addresses,
+            topic,
+            known: Mutex::new(known),
+            why: Mutex::default(),
+        }
+    }
+
+    fn refused(&self, partition: i32, why: &str) {
+        if let Ok(mut last) = self.why.lock() {
+            *last = format!("partition {partition}: {why}");
+        }
+    }
+
+    /// Where the leader of a partition is, as of a moment behind `since`.
+    fn place(&self, partition: i32, since: Instant) -> Result<String> {
+        let mut known = self.known.lock().map_err(|_| "a writer broke")?;
+        if known.asked.is_none_or(|asked| asked < since) {
+            let address = self.addresses.get(known.next % self.addresses.len());
+            known.next += 1;
+            let asked = Instant::now();
+            known.view = Some(View::of(address.ok_or("no broker is named")?, self.topic)?);
+            known.asked = Some(asked);
+        }
+        let view = known.view.as_ref().ok_or("nobody was asked")?;
+        let leader = view.leaders.get(partition as usize).ok_or("too few")?;
+        Ok(view.brokers.get(leader).ok_or("nobody leads")?.clone())
+    }
+}
+
 /// Sends to one partition wherever it is led, again and again; when answers came that all is well.
 fn answered(
-    addresses: &[&str],
-    topic: &str,
+    leaders: &Leaders<'_>,
     partition: i32,
     frame: &[u8],
     begun: &AtomicUsize,
@@ -337,15 +400,16 @@ fn answered(
 ) -> Vec<Instant> {
     let mut times = Vec::new();
     let mut connection: Option<Connection> = None;
-    // Another one each time: one of them may be frozen.
-    let mut ask = addresses.iter().cycle();
+    let mut failed = Instant::now();
     while !stop.load(Ordering::Relaxed) {
-        let mut open = || -> Result<Connection> {
-            let address = ask.next().ok_or("no broker is named")?;
-            let view = View::of(address, topic)?;
-            let leader = view.leaders.get(partition as usize).ok_or("too few")?;
-            let found = Connection::open(view.brokers.get(leader).ok_or("nobody leads")?)?;
-            found.0.set_read_timeout(Some(ANSWER))?;
+        let open = || -> Result<Connection> {
+            let found = Connection::open(&leaders.place(partition, failed)?)?;
+            let patience = if times.is_empty() {
+                FIRST_ANSWER
+            } else {
+                ANSWER
+            };
+            found.0.set_read_timeout(Some(patience))?;
             Ok(found)
         };
         let there = match connection.take() {
@@ -358,12 +422,22 @@ fn answered(
             check_produced(&there.receive()?)?;
             Ok(there)
         });
-        if let Ok(there) = once {
-            if times.is_empty() {
-                begun.fetch_add(1, Ordering::Relaxed);
+        match once {
+            Ok(there) => {
+                if times.is_empty() {
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    // One that can't be set is a connection that is gone.
+                    let _ = there.0.set_read_timeout(Some(ANSWER));
+                }
+                times.push(Instant::now());
+                connection = Some(there);
             }
-            times.push(Instant::now());
-            connection = Some(there);
+            Err(error) => {
+                failed = Instant::now();
+                if times.is_empty() {
+                    leaders.refused(partition, &error.to_string());
+                }
+            }
         }
         std::thread::sleep(PAUSE);
     }
