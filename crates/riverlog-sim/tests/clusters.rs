@@ -57,3 +57,10 @@ fn a_cut_filled_the_write_ahead_log_for_good() {
 fn an_emptied_leader_had_nothing_in_common_with_its_followers() {
     holds(3153);
 }
+
+/// A record of a share group was given back while an earlier write was out, and was out again before the next one: who had given it back was told
+/// that this is kept, and for the next leader it had never been given out.
+#[test]
+fn what_was_given_back_was_not_counted_when_it_was_out_again_at_once() {
+    holds(132);
+}
