@@ -15,6 +15,7 @@ export interface Broker {
   listeners: { name: string; host: string; port: number }[];
   rack?: string;
   fenced: boolean;
+  disk_ailing: boolean;
   leaders: number;
   replicas: number;
 }

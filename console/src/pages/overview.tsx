@@ -210,6 +210,13 @@ export function Fact({ label, children, text }: { label: string; children: Compo
   );
 }
 
+function BrokerState({ broker }: { broker: Broker }) {
+  if (broker.fenced) return <State mood="bad">fenced</State>;
+  // It serves on, and others lead what they can.
+  if (broker.disk_ailing) return <State mood="bad">disk ailing</State>;
+  return <State mood="good">serving</State>;
+}
+
 export function BrokerTable({ brokers }: { brokers: Broker[] }) {
   return (
     <div class="sheet">
@@ -228,7 +235,7 @@ export function BrokerTable({ brokers }: { brokers: Broker[] }) {
           {brokers.map((broker) => (
             <tr key={broker.id}>
               <th scope="row"><a href={to(["brokers", String(broker.id)])}>{broker.id}</a></th>
-              <td>{broker.fenced ? <State mood="bad">fenced</State> : <State mood="good">serving</State>}</td>
+              <td><BrokerState broker={broker} /></td>
               <td class="mono">{broker.listeners.map((l) => `${l.host}:${l.port}`).join(", ")}</td>
               <td>{broker.rack ?? <span class="dim">–</span>}</td>
               <td class="num">{count(broker.leaders)}</td>

@@ -23,6 +23,8 @@ struct BrokerView {
     #[serde(skip_serializing_if = "Option::is_none")]
     rack: Option<String>,
     fenced: bool,
+    /// Its disk is full, has failed or is slow: others lead what they can.
+    disk_ailing: bool,
     leaders: usize,
     replicas: usize,
 }
@@ -39,6 +41,9 @@ struct Cluster {
     cluster_id: String,
     version: &'static str,
     brokers: usize,
+    fenced_brokers: usize,
+    /// Brokers whose disk is full, has failed or is slow.
+    ailing_brokers: usize,
     topics: usize,
     partitions: usize,
     under_replicated_partitions: usize,
@@ -67,6 +72,7 @@ pub(crate) fn brokers(call: &Call) -> Answer {
             .collect(),
         rack: broker.rack.clone(),
         fenced: broker.fenced,
+        disk_ailing: broker.ailing,
         leaders: partitions().filter(|p| p.leader == Some(broker.id)).count(),
         replicas: partitions()
             .filter(|p| p.replicas.contains(&broker.id))
@@ -89,6 +95,8 @@ pub(crate) fn cluster(call: &Call) -> Answer {
         cluster_id: image.cluster_id.clone(),
         version: env!("CARGO_PKG_VERSION"),
         brokers: image.brokers.len(),
+        fenced_brokers: image.brokers.values().filter(|b| b.fenced).count(),
+        ailing_brokers: image.brokers.values().filter(|b| b.ailing).count(),
         topics: image.topics.len(),
         partitions: partitions().count(),
         under_replicated_partitions: partitions()

@@ -150,6 +150,11 @@ async fn the_cluster_and_its_brokers() {
         ),
         (Some(1), Some(2))
     );
+    let broker = &brokers["brokers"][0];
+    assert_eq!(
+        (broker["fenced"].as_bool(), broker["disk_ailing"].as_bool()),
+        (Some(false), Some(false))
+    );
     let cluster = world.get("/v1/cluster").await.is(200).json();
     assert_eq!(
         (
@@ -157,6 +162,13 @@ async fn the_cluster_and_its_brokers() {
             cluster["offline_partitions"].as_i64()
         ),
         (Some(1), Some(0))
+    );
+    assert_eq!(
+        (
+            cluster["fenced_brokers"].as_i64(),
+            cluster["ailing_brokers"].as_i64()
+        ),
+        (Some(0), Some(0))
     );
 }
 

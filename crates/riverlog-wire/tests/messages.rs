@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use golden_messages::{Shape, Vector, vectors};
-use riverlog_wire::messages::{ApiKey, FetchResponse};
-use riverlog_wire::primitives::Reader;
+use riverlog_wire::messages::describe_cluster_response::DescribeClusterBroker;
+use riverlog_wire::messages::{ApiKey, DescribeClusterResponse, FetchResponse};
+use riverlog_wire::primitives::{Reader, Writer};
 
 #[test]
 fn java_bytes_decode_whole_and_encode_to_the_same_bytes() {
@@ -130,4 +131,35 @@ fn the_filled_vectors_reach_into_tagged_fields() {
     assert_ne!(partition.snapshot_id, Default::default());
     assert_eq!(partition.aborted_transactions.as_ref().unwrap().len(), 2);
     assert!(!partition.records.as_ref().unwrap().is_empty());
+}
+
+/// Java's client passes over tags that it doesn't know; without the flag nothing is there that it doesn't.
+#[test]
+fn a_flag_of_our_own_is_a_tag_far_from_kafkas_and_said_only_when_it_is_set() {
+    let said = |disk_ailing, version| {
+        let broker = DescribeClusterBroker {
+            disk_ailing,
+            ..DescribeClusterBroker::default()
+        };
+        let response = DescribeClusterResponse {
+            brokers: vec![broker],
+            ..DescribeClusterResponse::default()
+        };
+        let mut bytes = Vec::new();
+        let mut w = Writer::new(&mut bytes);
+        response.encode(&mut w, version);
+        w.finish().expect("it can be said");
+        let mut r = Reader::new(&bytes);
+        let read = DescribeClusterResponse::decode(&mut r, version).expect("it can be read");
+        assert_eq!(read, response);
+        bytes
+    };
+    for version in 0..=2 {
+        let (without, with) = (said(false, version), said(true, version));
+        // One tag instead of none: its number (10,000) in two bytes, its length, and the flag. The response has none.
+        let end = without.len() - 5;
+        assert_eq!(with[..end - 1], without[..end - 1]);
+        assert_eq!(with[end - 1..end + 4], [1, 0x90, 0x4e, 1, 1]);
+        assert_eq!(with[end + 4..], without[end..]);
+    }
 }

@@ -214,7 +214,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Message>> {
             .insert(str_of(common, "name")?, (uses, &common["fields"]));
     }
     collector.collect(&name, versions, &json["fields"])?;
-    let message = Message {
+    let mut message = Message {
         key: i16::try_from(key)?,
         kind,
         name,
@@ -224,6 +224,7 @@ pub(super) fn parse(text: &str) -> Result<Option<Message>> {
         newest_unstable: json["latestVersionUnstable"].as_bool().unwrap_or(false),
         structs: collector.done,
     };
+    add_own(&mut message);
     for field in message.structs.iter().flat_map(|s| &s.fields) {
         if let Some(name) = field.ty.struct_name()
             && message.find(name).is_none()
@@ -232,6 +233,32 @@ pub(super) fn parse(text: &str) -> Result<Option<Message>> {
         }
     }
     Ok(Some(message))
+}
+
+/// Flags of Riverlog's own, as message, struct, field and tag. Whoever doesn't know them passes them over (KIP-482); they are sent only when
+/// they are set. Kafka numbers its tags from 0.
+const OWN: &[(&str, &str, &str, u32)] = &[(
+    "DescribeClusterResponse",
+    "DescribeClusterBroker",
+    "DiskAiling",
+    10_000,
+)];
+
+fn add_own(message: &mut Message) {
+    for (of, within, name, tag) in OWN {
+        let structs = message.structs.iter_mut();
+        for found in structs.filter(|s| message.name == *of && s.name == *within) {
+            found.fields.push(Field {
+                name: (*name).to_owned(),
+                ty: Type::Bool,
+                versions: found.versions,
+                nullable: Versions::NONE,
+                tag: Some(*tag),
+                default: None,
+                ignorable: true,
+            });
+        }
+    }
 }
 
 /// The definitions are JSON with whole-line comments.

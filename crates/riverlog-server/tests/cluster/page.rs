@@ -126,7 +126,8 @@ impl Story {
             let output = self.run("riverlog cluster brokers -o json", "");
             let table: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
             let mut rows = table["data"].as_array()?.iter();
-            rows.find(|row| row["id"] == id).cloned()
+            rows.find(|row| row["id"] == id && row["state"] == "up")
+                .cloned()
         };
         assert!(
             eventually(|| names().is_some()),
@@ -156,6 +157,7 @@ fn the_commands_of_the_page_on_clusters_do_what_it_says() {
     agree(&story.up());
     (1..=3).for_each(|id| story.joined(id));
     story.play("riverlog cluster quorum", "");
+    story.play("riverlog cluster brokers", "");
     story.play(
         "riverlog topic create orders -p 3 -r 3 -c min.insync.replicas=2",
         "",

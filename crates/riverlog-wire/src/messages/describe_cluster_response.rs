@@ -92,18 +92,26 @@ pub struct DescribeClusterBroker {
     pub port: i32,
     pub rack: Option<String>,
     pub is_fenced: bool,
+    pub disk_ailing: bool,
 }
 
 impl DescribeClusterBroker {
     pub(super) fn decode(r: &mut Reader<'_>, version: i16) -> Result<Self, DecodeError> {
-        let m = Self {
+        let mut m = Self {
             broker_id: r.i32()?,
             host: r.string_in(true)?,
             port: r.i32()?,
             rack: r.nullable_string_in(true)?,
             is_fenced: if version >= 2 { r.bool()? } else { false },
+            disk_ailing: false,
         };
-        r.skip_tagged_fields()?;
+        r.tagged_fields(|tag, r| {
+            match tag {
+                10000 => m.disk_ailing = r.bool()?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
         Ok(m)
     }
 
@@ -120,6 +128,10 @@ impl DescribeClusterBroker {
                 version,
             });
         }
-        w.empty_tagged_fields();
+        let has_disk_ailing = self.disk_ailing;
+        w.tagged_fields_len(usize::from(has_disk_ailing));
+        if has_disk_ailing {
+            w.tagged_field(10000, |w| w.bool(self.disk_ailing));
+        }
     }
 }

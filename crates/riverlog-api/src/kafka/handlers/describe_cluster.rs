@@ -47,6 +47,7 @@ pub(super) fn handle(context: &Context<'_>, request: DescribeClusterRequest, res
             port: i32::from(port),
             rack: broker.rack.clone(),
             is_fenced: context.version >= 2 && broker.fenced,
+            disk_ailing: broker.ailing,
         })
     });
     responder.send(&DescribeClusterResponse {

@@ -1,6 +1,7 @@
 //! `riverlog cluster health`: what an operator should look at, one line each.
 
 use riverlog_wire::messages::DescribeClusterRequest;
+use riverlog_wire::messages::describe_cluster_response::DescribeClusterBroker;
 use riverlog_wire::messages::metadata_response::MetadataResponse;
 use serde_json::json;
 
@@ -46,19 +47,34 @@ pub(super) fn look(
     }
 }
 
-fn brokers(client: &mut Client, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+/// All nodes that are registered, also those that are down.
+pub(super) fn nodes(client: &mut Client) -> Result<Vec<DescribeClusterBroker>, Failure> {
     let request = DescribeClusterRequest {
         endpoint_type: 1,
         include_fenced_brokers: true,
         ..DescribeClusterRequest::default()
     };
-    let answer = client.ask(&request)?;
-    for broker in answer.brokers.iter().filter(|b| b.is_fenced) {
+    Ok(client.ask(&request)?.brokers)
+}
+
+fn brokers(client: &mut Client, findings: &mut Vec<Finding>) -> Result<(), Failure> {
+    for broker in &nodes(client)? {
+        let (what, remedy) = match (broker.is_fenced, broker.disk_ailing) {
+            (true, _) => (
+                "it is down: its process has ended, or nothing was heard of it for too long",
+                "start it; its log says why it ended",
+            ),
+            (false, true) => (
+                "its disk is full, has failed or is slow: others lead what they can",
+                "look at its log, which names the reason; make room, or mend or replace the disk",
+            ),
+            (false, false) => continue,
+        };
         findings.push(Finding {
             bad: true,
             about: format!("node {}", broker.broker_id),
-            what: "it is down: nothing was heard of it for too long".to_owned(),
-            remedy: "start it; its log says why it ended",
+            what: what.to_owned(),
+            remedy,
         });
     }
     Ok(())

@@ -19,7 +19,7 @@ use crate::failure::{Exit, Failure};
 pub(crate) enum Cluster {
     /// One line on everything; exit code 1 when partitions are offline
     Status,
-    /// List brokers with the addresses that clients are told
+    /// List brokers with the addresses that clients are told, and whether they are up and their disks are well
     Brokers,
     /// List what is wrong or worth knowing, and what to do; exit code 1 when something is wrong
     Health,
@@ -55,18 +55,23 @@ impl Cluster {
             Cluster::Brokers => {
                 let mut table = Table::new(
                     "cluster.brokers",
-                    &["id", "host", "port", "rack", "controller"],
+                    &["id", "host", "port", "rack", "controller", "state"],
                 );
-                let mut brokers = metadata.brokers;
-                brokers.sort_by_key(|b| b.node_id);
+                let mut brokers = health::nodes(&mut client)?;
+                brokers.sort_by_key(|b| b.broker_id);
                 for b in brokers {
-                    let controller = b.node_id == metadata.controller_id;
+                    let controller = b.broker_id == metadata.controller_id;
                     table.row(vec![
-                        json!(b.node_id),
+                        json!(b.broker_id),
                         json!(b.host),
                         json!(b.port),
                         json!(b.rack),
                         json!(controller),
+                        json!(match (b.is_fenced, b.disk_ailing) {
+                            (true, _) => "down",
+                            (false, true) => "disk ailing",
+                            (false, false) => "up",
+                        }),
                     ]);
                 }
                 table.print(context.output)
@@ -90,7 +95,8 @@ impl Cluster {
                 let under = partitions()
                     .filter(|p| p.isr_nodes.len() < p.replica_nodes.len())
                     .count();
-                let healthy = offline == 0 && under == 0;
+                let nodes = health::nodes(&mut client)?;
+                let ailing = nodes.iter().any(|b| !b.is_fenced && b.disk_ailing);
                 let mut table = Table::new(
                     "cluster.status",
                     &[
@@ -112,12 +118,14 @@ impl Cluster {
                     json!(partitions().count()),
                     json!(under),
                     json!(offline),
-                    json!(if healthy {
-                        "healthy"
-                    } else if offline > 0 {
+                    json!(if offline > 0 {
                         "offline partitions"
-                    } else {
+                    } else if under > 0 {
                         "under-replicated"
+                    } else if ailing {
+                        "disk ailing"
+                    } else {
+                        "healthy"
                     }),
                 ]);
                 table.print(context.output)?;

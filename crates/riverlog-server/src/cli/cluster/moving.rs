@@ -11,14 +11,15 @@ use riverlog_wire::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
 };
 use riverlog_wire::messages::{
-    AlterPartitionReassignmentsRequest, DescribeClusterRequest, DescribeLogDirsRequest,
-    ElectLeadersRequest, IncrementalAlterConfigsRequest, ListPartitionReassignmentsRequest,
-    MetadataResponse, elect_leaders_request,
+    AlterPartitionReassignmentsRequest, DescribeLogDirsRequest, ElectLeadersRequest,
+    IncrementalAlterConfigsRequest, ListPartitionReassignmentsRequest, MetadataResponse,
+    elect_leaders_request,
 };
 use riverlog_wire::{BrokerId, ErrorCode};
 use serde_json::json;
 
 use super::Context;
+use super::health::nodes;
 use crate::cli::interrupt;
 use crate::cli::output::Table;
 use crate::client::Client;
@@ -198,19 +199,13 @@ pub(super) fn share(done: u64, all: u64) -> String {
 
 /// Nodes with their racks; those that are down take nothing.
 pub(super) fn places(client: &mut Client) -> Result<Vec<Place>, Failure> {
-    let request = DescribeClusterRequest {
-        endpoint_type: 1,
-        include_fenced_brokers: true,
-        ..DescribeClusterRequest::default()
-    };
-    let answer = client.ask(&request)?;
     let place =
         |b: riverlog_wire::messages::describe_cluster_response::DescribeClusterBroker| Place {
             id: BrokerId(b.broker_id),
             rack: b.rack,
             takes: !b.is_fenced,
         };
-    let mut places: Vec<Place> = answer.brokers.into_iter().map(place).collect();
+    let mut places: Vec<Place> = nodes(client)?.into_iter().map(place).collect();
     places.sort_by_key(|p| p.id);
     Ok(places)
 }

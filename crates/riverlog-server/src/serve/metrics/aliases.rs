@@ -23,16 +23,17 @@ pub(super) fn kminion(snapshot: &Snapshot, detail: Detail, families: &mut Vec<Fa
         1.0,
     );
     let mut brokers = family("broker_info", "A registered node");
-    for (id, address, rack) in &snapshot.brokers {
+    for broker in &snapshot.brokers {
+        let address = &broker.address;
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
-        let controller = *id == snapshot.this;
+        let controller = broker.id == snapshot.this;
         brokers.add(
             vec![
                 ("address", host.to_owned()),
-                ("broker_id", id.to_string()),
+                ("broker_id", broker.id.to_string()),
                 ("is_controller", controller.to_string()),
                 ("port", port.to_owned()),
-                ("rack_id", rack.clone()),
+                ("rack_id", broker.rack.clone()),
             ],
             1.0,
         );

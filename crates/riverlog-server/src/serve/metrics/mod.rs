@@ -130,13 +130,21 @@ fn cluster(snapshot: &Snapshot, families: &mut Vec<Family>) {
     families
         .push(Family::gauge("kafka_brokers", "Registered nodes").of(snapshot.brokers.len() as f64));
     let mut info = Family::gauge("kafka_broker_info", "A registered node");
-    for (id, address, _) in &snapshot.brokers {
-        info.add(
-            vec![("address", address.clone()), ("id", id.to_string())],
-            1.0,
-        );
+    let mut fenced = Family::gauge(
+        "riverlog_broker_fenced",
+        "1 while the controller takes a node for gone, which leads nothing then",
+    );
+    let mut ailing = Family::gauge(
+        "riverlog_broker_disk_ailing",
+        "1 while a node says that its disk is full, has failed or is slow: others lead what they can",
+    );
+    for broker in &snapshot.brokers {
+        let id = || ("id", broker.id.to_string());
+        info.add(vec![("address", broker.address.clone()), id()], 1.0);
+        fenced.add(vec![id()], f64::from(u8::from(broker.fenced)));
+        ailing.add(vec![id()], f64::from(u8::from(broker.ailing)));
     }
-    families.push(info);
+    families.extend([info, fenced, ailing]);
     let partitions = || snapshot.topics.iter().flat_map(|t| &t.partitions);
     let mut count = |name: &str, help, n: usize| {
         families.push(Family::gauge(name, help).of(n as f64));

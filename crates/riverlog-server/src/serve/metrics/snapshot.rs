@@ -66,13 +66,23 @@ pub(super) struct GroupState {
     pub(super) commits: Vec<Commit>,
 }
 
+/// A registered node.
+#[derive(Debug)]
+pub(super) struct BrokerState {
+    pub(super) id: i32,
+    pub(super) address: String,
+    pub(super) rack: String,
+    pub(super) fenced: bool,
+    /// Its disk is full, failed or slow.
+    pub(super) ailing: bool,
+}
+
 /// Everything that a scrape tells of.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) cluster_id: String,
     pub(super) this: i32,
-    /// Id, address, rack.
-    pub(super) brokers: Vec<(i32, String, String)>,
+    pub(super) brokers: Vec<BrokerState>,
     pub(super) topics: Vec<TopicState>,
     pub(super) groups: Vec<GroupState>,
 }
@@ -92,7 +102,13 @@ impl Snapshot {
                 crate::client::place(host, *port)
             });
             let rack = broker.rack.clone().unwrap_or_default();
-            brokers.push((broker.id.0, address, rack));
+            brokers.push(BrokerState {
+                id: broker.id.0,
+                address,
+                rack,
+                fenced: broker.fenced,
+                ailing: broker.ailing,
+            });
         }
         let mut topics = Vec::new();
         let mut led: BTreeMap<(String, i32), (PartitionRef, Positions)> = BTreeMap::new();
