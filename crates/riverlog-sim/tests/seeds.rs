@@ -74,6 +74,11 @@ fn a_late_batch_that_was_refused_took_the_next_transaction_along() {
     holds(10_000_456);
 }
 
+#[test]
+fn a_delivery_that_was_over_counted_only_if_nobody_had_the_record_again_before_that_was_kept() {
+    holds(779);
+}
+
 /// The simulator's own mistake.
 #[test]
 fn a_group_that_had_expired_and_was_made_anew_began_with_its_first_epoch_again() {
