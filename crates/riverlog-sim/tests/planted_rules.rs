@@ -7,7 +7,7 @@ use std::time::Duration;
 use riverlog_core::Now;
 use riverlog_core::metadata::{
     AdminAnswer, AdminCommand, BrokerImage, ControllerSettings, IsrChange, MetadataImage, NewTopic,
-    PartitionImage, decide,
+    PartitionImage, Reassignment, decide,
 };
 use riverlog_core::replica::{Leader, Position};
 use riverlog_mutants::{Mutant, plant};
@@ -26,8 +26,8 @@ struct World {
 }
 
 impl World {
-    /// Three nodes, and a topic with a copy on each.
-    fn three() -> World {
+    /// Nodes, and a topic with a copy on each of the first three.
+    fn with_nodes(nodes: i32) -> World {
         let mut world = World {
             image: MetadataImage::default(),
             settings: ControllerSettings {
@@ -38,7 +38,7 @@ impl World {
             },
             seconds: 1,
         };
-        for id in 1..=3 {
+        for id in 1..=nodes {
             world.joins(id, 100 + id as u128);
             world.beats(id);
         }
@@ -55,6 +55,23 @@ impl World {
             validate_only: false,
         });
         world
+    }
+
+    /// Three nodes, and a topic with a copy on each.
+    fn three() -> World {
+        World::with_nodes(3)
+    }
+
+    fn reassign(&mut self, replicas: &[i32]) {
+        let replicas = replicas.iter().map(|b| BrokerId(*b)).collect();
+        self.tell(&AdminCommand::Reassign {
+            partitions: vec![Reassignment {
+                topic: "t".to_owned(),
+                index: 0,
+                replicas: Some(replicas),
+            }],
+            factor_may_change: true,
+        });
     }
 
     fn tell(&mut self, command: &AdminCommand) -> ErrorCode {
@@ -197,6 +214,42 @@ fn elected_though_nobody_hears_it() -> bool {
     world.partition().leader == Some(BrokerId(3))
 }
 
+/// Two copies are to be elsewhere, and one of them is there before the other.
+fn copies_arrive_one_after_the_other() -> bool {
+    let mut world = World::with_nodes(5);
+    world.reassign(&[1, 4, 5]);
+    let first = world.isr(&[1, 2, 3, 4]);
+    world.tell(&first);
+    let early = world.partition();
+    let second = world.isr(&[1, 2, 3, 4, 5]);
+    world.tell(&second);
+    let late = world.partition();
+    early.is_moving()
+        && ids(&early.isr) == [1, 2, 3, 4]
+        && !late.is_moving()
+        && ids(&late.replicas) == [1, 4, 5]
+        && ids(&late.isr) == [1, 4, 5]
+}
+
+/// A copy goes and is back, with nothing, before its leader has heard of that; what it said when it had everything comes late.
+fn a_copy_comes_back_before_its_last_word() -> bool {
+    let mut world = World::three();
+    let before = world.partition();
+    world.reassign(&[1, 2]);
+    world.reassign(&[1, 2, 3]);
+    let partition = world.partition();
+    let now = Now {
+        mono: Duration::from_secs(1),
+        wall_ms: 0,
+    };
+    let mut leader = Leader::new(partition.leader_epoch, at(10, 10), Offset(10), true);
+    leader.set_partition(2, BrokerId(1), &partition.replicas, &partition.isr, now);
+    let _late = leader.on_follower_fetch(BrokerId(3), 1, before.leader_epoch, at(10, 10), now);
+    ids(&partition.replicas) == [1, 2, 3]
+        && ids(&partition.isr) == [1, 2]
+        && leader.caught_up().is_empty()
+}
+
 fn at(written: i64, synced: i64) -> Position {
     Position {
         written: Offset(written),
@@ -252,6 +305,11 @@ fn each_story_goes_well_without_its_fault_and_badly_with_it() {
             asked_about_a_partition_that_has_changed,
         ),
         (Mutant::StrangeLifeInSync, asked_for_who_lives_anew),
+        (Mutant::MovedTooSoon, copies_arrive_one_after_the_other),
+        (
+            Mutant::ReplicaLeavesEpoch,
+            a_copy_comes_back_before_its_last_word,
+        ),
         (Mutant::FencedElected, elected_though_nobody_hears_it),
         (
             Mutant::EpochStartIgnored,

@@ -69,6 +69,12 @@ impl World {
         Some((self.machines[at].node.clone()?, self.now(at)))
     }
 
+    /// Who takes itself for the controller.
+    pub(super) fn controller(&self) -> Option<usize> {
+        let controls = |m: &Machine| m.node.as_ref().is_some_and(|n| n.is_controller());
+        self.machines.iter().position(controls)
+    }
+
     /// Runs, and isn't frozen.
     pub(super) fn is_up(&self, at: usize) -> bool {
         let machine = &self.machines[at];

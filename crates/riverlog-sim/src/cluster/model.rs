@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use riverlog_core::metadata::PartitionImage;
 use riverlog_node::{Node, PartitionDescription};
-use riverlog_wire::{LeaderEpoch, Offset, ProducerId, TopicId};
+use riverlog_wire::{BrokerId, LeaderEpoch, Offset, ProducerId, TopicId};
 
 use super::copies::{open_folder, read_copy};
 use super::world::World;
@@ -20,6 +21,8 @@ pub(super) fn topic_id() -> TopicId {
 #[derive(Default)]
 pub(super) struct Model {
     partitions: BTreeMap<i32, Partition>,
+    /// As metadata has them.
+    placed: BTreeMap<(TopicId, i32), PartitionImage>,
     /// Of each node's present life, and partition: epoch and high watermark.
     watermarks: BTreeMap<(usize, i32), (LeaderEpoch, Offset)>,
     /// Fingerprints of images by their position.
@@ -71,6 +74,29 @@ impl Partition {
 impl Model {
     pub(super) fn began(&mut self, at: usize) {
         self.watermarks.retain(|(node, _), _| *node != at);
+    }
+
+    /// Metadata has a partition so from now on. A copy that was there before the move goes when all that stay are in sync, so that
+    /// acknowledged records are never on fewer of them (RC-16); and what it has said counts no more, should it come back with nothing.
+    pub(super) fn becomes(
+        &mut self,
+        which: (TopicId, i32),
+        now: PartitionImage,
+    ) -> Result<(), Violation> {
+        self.checked += 1;
+        let Some(before) = self.placed.insert(which, now.clone()) else {
+            return Ok(());
+        };
+        let what = || format!("partition {}: {before:?}, then {now:?}", which.1);
+        let is_gone = |b: &BrokerId| !now.replicas.contains(b);
+        let in_sync = |b: &BrokerId| now.isr.contains(b);
+        if before.original().iter().any(is_gone) && !now.replicas.iter().all(in_sync) {
+            return Err(Violation::new(
+                "no copy goes before the new ones are in sync",
+                what(),
+            ));
+        }
+        Ok(())
     }
 
     pub(super) fn trims(&mut self, index: i32, before: Offset) {

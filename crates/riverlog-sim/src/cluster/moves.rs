@@ -10,11 +10,13 @@ use riverlog_wire::BrokerId;
 use super::clients::Client;
 use super::model::TOPIC;
 use super::swarm::Swarm;
-use super::world::World;
+use super::world::{Event, World};
 use crate::model::Violation;
 
 /// How long what moves may take once all is healed.
 const SOON: Duration = Duration::from_secs(30);
+/// How soon at most a copy is back that went for a moment only.
+const BACK_US: u64 = 40_000;
 /// How often it is asked for again then: whoever took the request may have died with it.
 const AGAIN: Duration = Duration::from_secs(2);
 
@@ -77,12 +79,43 @@ impl World {
         }
         let nodes = self.machines.len();
         let index = self.mover.random.below(self.swarm.partitions as u64) as i32;
+        if self.mover.random.chance(1, 3) {
+            return self.send_away(index);
+        }
         let replicas = match self.mover.random.chance(1, 5) {
             true => None,
             false => Some(self.mover.replicas(nodes)),
         };
         let at = self.mover.id_of(nodes) as usize - 1;
         self.ask_to_move(at, vec![(index, replicas)]);
+    }
+
+    /// A copy goes, and is back before everybody has heard of that: with nothing, while what it has said before may still be on its way.
+    fn send_away(&mut self, index: i32) {
+        let image = self.newest_image();
+        let topic = image.as_ref().and_then(|i| i.topic(TOPIC));
+        let Some(partition) = topic.and_then(|t| t.partitions.get(index as usize)) else {
+            return;
+        };
+        let replicas = partition.replicas.clone();
+        let may_go = |b: &&BrokerId| partition.leader != Some(**b);
+        let followers: Vec<BrokerId> = replicas.iter().filter(may_go).copied().collect();
+        if partition.is_moving() || replicas.len() < 3 || followers.is_empty() {
+            return;
+        }
+        let goes = followers[self.mover.random.below(followers.len() as u64) as usize];
+        let mut rest = replicas.clone();
+        rest.retain(|b| *b != goes);
+        self.place(index, rest);
+        let later = Duration::from_micros(1 + self.mover.random.below(BACK_US));
+        self.schedule(self.clock + later, Event::Place { index, replicas });
+    }
+
+    /// Asks whoever controls, so that it is decided at once.
+    pub(super) fn place(&mut self, index: i32, replicas: Vec<BrokerId>) {
+        if let Some(at) = self.controller() {
+            self.ask_to_move(at, vec![(index, Some(replicas))]);
+        }
     }
 
     fn ask_to_move(&mut self, at: usize, wanted: Vec<(i32, Option<Vec<BrokerId>>)>) {

@@ -167,13 +167,14 @@ impl World {
         (snapshot.index as usize > self.machines[at].told.entries).then_some(snapshot)
     }
 
-    fn note_entry(&mut self, proposal: &Proposal) {
+    fn note_entry(&mut self, proposal: &Proposal) -> Result<(), Violation> {
         for bytes in &proposal.records {
             match MetadataRecord::decode(bytes) {
                 Ok(Some(MetadataRecord::Partition {
-                    index, partition, ..
+                    topic,
+                    index,
+                    partition: p,
                 })) => {
-                    let p = partition;
                     self.note(format_args!(
                         "partition {index}: leader {:?}, epochs {}/{}, isr {:?}, elr {:?}",
                         p.leader.map(|b| b.0),
@@ -182,6 +183,7 @@ impl World {
                         p.isr.iter().map(|b| b.0).collect::<Vec<_>>(),
                         p.elr.iter().map(|b| b.0).collect::<Vec<_>>(),
                     ));
+                    self.model.becomes((topic, index), p)?;
                 }
                 Ok(Some(MetadataRecord::Broker(b))) => self.note(format_args!(
                     "broker {}: epoch {}, fenced {}",
@@ -190,13 +192,14 @@ impl World {
                 _ => {}
             }
         }
+        Ok(())
     }
 
     /// A proposal has reached a majority, or not.
-    pub(super) fn commit(&mut self, from: usize, proposal: Proposal) {
+    pub(super) fn commit(&mut self, from: usize, proposal: Proposal) -> Result<(), Violation> {
         let leads = self.quorum.leader == Some(from) && self.quorum.term == proposal.term;
         if leads && self.has_majority(from) {
-            self.note_entry(&proposal);
+            self.note_entry(&proposal)?;
             self.quorum.entries.push((proposal.term, proposal.records));
             // Committed, and its leader may never hear of it.
             if !self.healing && self.random.chance(1, 60) {
@@ -210,5 +213,6 @@ impl World {
             let number = proposal.number;
             node.on_quorum(QuorumEvent::Refused { number }, now);
         }
+        Ok(())
     }
 }

@@ -92,14 +92,7 @@ impl World {
 
     /// Makes a node the first replica of a partition, and so its leader, where it is in sync.
     pub(super) fn let_lead(&mut self, index: i32, at: usize) {
-        let is_controller = |m: &super::machine::Machine| {
-            let node = m.node.as_ref();
-            node.is_some_and(|n| n.is_controller())
-        };
-        let Some(of) = self.machines.iter().position(is_controller) else {
-            return;
-        };
-        let Some((node, now)) = self.node(of) else {
+        let Some((node, now)) = self.controller().and_then(|of| self.node(of)) else {
             return;
         };
         let image = node.image();

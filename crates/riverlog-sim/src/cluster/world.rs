@@ -98,6 +98,11 @@ pub(super) enum Event {
     Room(usize),
     /// A member of a group.
     Group(Due),
+    /// A partition is to have these replicas.
+    Place {
+        index: i32,
+        replicas: Vec<BrokerId>,
+    },
 }
 
 /// A disk that a process left, and where its copies stood then.
@@ -438,11 +443,13 @@ impl World {
                     node.on_peer(BrokerId(from as i32 + 1), &bytes, now);
                 }
             }
-            Event::Commit { from, proposal } => self.commit(from, proposal),
+            Event::Commit { from, proposal } => self.commit(from, proposal)?,
             Event::Elect => self.elect(),
             Event::Start(at) => self.start(at)?,
             Event::Lead { .. } if self.healing => {}
             Event::Lead { index, at } => self.let_lead(index, at),
+            Event::Place { .. } if self.healing => {}
+            Event::Place { index, replicas } => self.place(index, replicas),
             Event::Room(at) => self.machines[at].disk.set_capacity(None),
             Event::Link(_) if self.healing => {}
             Event::Link(at) => self.cuts.retain(|(from, to)| *from != at && *to != at),
