@@ -92,6 +92,8 @@ pub(crate) struct Core {
     pub(crate) erred: bool,
     /// The power goes with the next cleaned segment that takes the place of others, after so many changes of the disk.
     pub(crate) swap_cut: Option<u64>,
+    /// The power goes with the next group of the write-ahead log.
+    pub(crate) group_cut: bool,
     places: Vec<Place>,
     /// Found in this life; `None` while a log can't be opened.
     pub(crate) found: Vec<Option<Found>>,
@@ -143,6 +145,7 @@ impl Core {
             stopped: false,
             erred: false,
             swap_cut: None,
+            group_cut: false,
             places: swarm.places(),
             found: Vec::new(),
             older: BTreeMap::new(),
@@ -332,8 +335,9 @@ impl Core {
             false => String::new(),
         };
         let done = job.run();
-        if self.swap_cut.is_some() && self.disk.is_off() {
+        if self.disk.is_off() && (self.swap_cut.is_some() || self.group_cut) {
             self.swap_cut = None;
+            self.group_cut = false;
             self.schedule(self.clock, Event::PowerCut);
         }
         let after = self.disk.counts();

@@ -38,7 +38,8 @@ impl World {
         self.core.slow_until = Duration::ZERO;
         self.core.thaw();
         // From a full disk alone a node recovers by itself.
-        if self.core.erred || self.core.random.chance(1, 2) {
+        let lives_on = self.core.swarm.full_clean > 0;
+        if self.core.erred || (!lives_on && self.core.random.chance(1, 2)) {
             self.die("to begin anew after all faults")?;
         }
         self.progress()

@@ -49,6 +49,13 @@ pub(crate) struct Swarm {
     pub(crate) unplugs: bool,
     /// Of 1,000 steps, in how many the power is to go while the next cleaned segment takes the place of others.
     pub(crate) swap_cut: u64,
+    /// The same for the next group of the write-ahead log.
+    pub(crate) group_cut: u64,
+    /// The same for a full disk that meets the next cleaned segment.
+    pub(crate) full_clean: u64,
+    /// Of 16 batches of producers, how many have the size at which sectors of the write-ahead log begin with the offset of an entry: with the
+    /// old sector behind the new one, an entry names one partition and holds what was written to another.
+    pub(crate) aligned: u64,
     pub(crate) freeze: u64,
     pub(crate) clock: u64,
     pub(crate) reset: u64,
@@ -200,6 +207,9 @@ impl Swarm {
             clean_stop: one_of(random, &[0, 0, 2]),
             unplugs: false,
             swap_cut: 0,
+            group_cut: 0,
+            full_clean: 0,
+            aligned: 0,
             freeze: one_of(random, &[0, 0, 2]),
             clock: one_of(random, &[0, 0, 3]),
             reset: one_of(random, &[0, 0, 3]),
@@ -347,6 +357,33 @@ impl Swarm {
             self.think = self.think.max(Duration::from_millis(50));
             self.kill = self.kill.min(2);
             self.power_cut = self.power_cut.min(2);
+        } else if seed % 5 == 2 {
+            self.group_cut = 10;
+            self.aligned = 15;
+            // Several entries in a group, and soon another one in its place.
+            self.producers = self.producers.max(5);
+            self.think = self.think.min(Duration::from_millis(2));
+            self.sync = Duration::from_millis(20);
+            self.settings.volume.wal_bytes = 64 << 10;
+            for topic in &mut self.topics {
+                topic.partitions = topic.partitions.max(3);
+                topic.sync = true;
+                for (key, value) in &mut topic.configs {
+                    if key == "riverlog.durability" {
+                        *value = Some("sync".to_owned());
+                    }
+                }
+            }
+        }
+        if seed % 3 == 2 && self.keyed.is_some() {
+            self.full_clean = 10;
+            self.think = self.think.max(Duration::from_millis(50));
+            // What was set aside for lack of room stays so for as long as the process lives: it lives on.
+            self.kill = 0;
+            self.power_cut = 0;
+            self.clean_stop = 0;
+            self.disk_error = 0;
+            self.group_cut = 0;
         }
         self
     }

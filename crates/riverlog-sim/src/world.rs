@@ -415,6 +415,7 @@ impl World {
     fn down(&mut self) -> Result<(), Violation> {
         self.core.faulty = false;
         self.core.erred = false;
+        self.core.group_cut = false;
         self.core.perhaps_copy();
         self.core.frozen_until = Duration::ZERO;
         self.core.node = None;

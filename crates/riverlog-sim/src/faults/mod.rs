@@ -4,7 +4,9 @@ mod clean_stop;
 mod clock;
 mod disk_error;
 mod freeze;
+mod full_clean;
 mod full_disk;
+mod group_cut;
 mod kill;
 mod power_cut;
 mod reset;
@@ -34,6 +36,8 @@ const ALL: &[Fault] = &[
     (|swarm| 10 * u64::from(swarm.slow > 1), slow_disk::begin),
     (|swarm| 10 * u64::from(swarm.flips), rot::begin),
     (|swarm| swarm.swap_cut, swap_cut::begin),
+    (|swarm| swarm.group_cut, group_cut::begin),
+    (|swarm| swarm.full_clean, full_clean::begin),
 ];
 
 /// Perhaps a fault begins, by the weights of the seed.
