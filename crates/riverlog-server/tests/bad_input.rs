@@ -531,7 +531,10 @@ fn a_client_that_sends_faster_than_the_disk_takes_it_is_slowed_down_and_refused_
         client.join().unwrap();
     }
     assert_eq!(
-        server.ok(&["consume", "t", "-e", "-f", "%o\\n"]).lines().count(),
+        server
+            .ok(&["consume", "t", "-e", "-f", "%o\\n"])
+            .lines()
+            .count(),
         2 * SENT
     );
 }
