@@ -174,7 +174,8 @@ pub(crate) fn short() -> Result<()> {
         }
         Mutex::new(waiting)
     };
-    let alone = can(&mut DRILLS.iter());
+    // `clock` doesn't pass every time, see the known holes of the drills.
+    let alone = can(&mut DRILLS.iter().filter(|d| d.name != "clock"));
     let clusters = SHORT_CLUSTERS.iter();
     let clusters = clusters.filter_map(|name| CLUSTERS.iter().find(|d| d.name == *name));
     let together = can(&mut clusters.into_iter());
