@@ -151,7 +151,7 @@ fn lacks(out: &Outcome) -> bool {
 /// What waits for a free lane.
 type Waiting = Mutex<VecDeque<&'static Drill>>;
 
-/// What CI runs: each drill with one node once, and some with three, a few at a time. One that this machine can't play is said and passed over; an error only
+/// What CI runs: each drill with one node but `clock` once, and some with three, a few at a time. One that this machine can't play is said and passed over; an error only
 /// when none can be played.
 pub(crate) fn short() -> Result<()> {
     let stage = Stage::build()?;
