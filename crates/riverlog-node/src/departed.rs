@@ -19,6 +19,15 @@ pub(crate) struct Departed {
     doubts: AtomicBool,
 }
 
+impl Departed {
+    fn note<T>(&self, what: impl FnOnce(&mut Departures) -> T) -> T {
+        let mut state = self.state.lock();
+        let said = what(&mut state);
+        self.doubts.store(state.has_doubts(), Ordering::Relaxed);
+        said
+    }
+}
+
 impl Node {
     /// What the host has seen of its way to another node. `true`: from now on that one counts as gone, and the host should tell the
     /// quorum beside this node, which need not wait until it has been silent for long enough. Where this node is the controller, it
@@ -28,14 +37,8 @@ impl Node {
         if self.settings.quorum == Quorum::Own || self.is_closing() {
             return false;
         }
-        let gone = {
-            let mut state = self.departed.state.lock();
-            let gone = state.seen(to, way, &self.image.load(), now.mono);
-            self.departed
-                .doubts
-                .store(state.has_doubts(), Ordering::Relaxed);
-            gone
-        };
+        let image = self.image.load();
+        let gone = self.departed.note(|d| d.seen(to, way, &image, now.mono));
         if gone && self.is_controller() {
             self.fence_the_gone(now);
         }
@@ -45,11 +48,7 @@ impl Node {
     /// Something came from another node: a message for [`Node::on_peer`], which tells this itself, or one of the quorum.
     pub fn on_heard(&self, from: BrokerId) {
         if self.departed.doubts.load(Ordering::Relaxed) {
-            let mut state = self.departed.state.lock();
-            state.heard(from);
-            self.departed
-                .doubts
-                .store(state.has_doubts(), Ordering::Relaxed);
+            self.departed.note(|d| d.heard(from));
         }
     }
 

@@ -224,13 +224,12 @@ async fn read_frames(
             (heard.max(answered.at()), shared.idle)
         } else {
             // Before memory is taken for the rest of it.
-            if let Some(start) = received.get(frame::LENGTH_BYTES..)
-                && let Some(missing) = missing(&received, max)
-            {
+            let missing = missing(&received, max);
+            if let (Some(start), Some(missing)) = (received.get(frame::LENGTH_BYTES..), missing) {
                 let len = start.len() + missing;
                 wait_for_room(&session, start, len, room, &mut stop).await;
             }
-            let more = match missing(&received, max) {
+            let more = match missing {
                 Some(missing) if missing <= largest => missing,
                 _ => READ_BYTES.max(received.len() / 2),
             };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use riverlog_core::metadata::MetadataImage;
+use riverlog_core::metadata::{MetadataImage, TopicImage};
 use riverlog_mutants::{Mark, sometimes};
 use riverlog_wire::Offset;
 
@@ -45,17 +45,13 @@ impl World {
         let Some(image) = self.whole_image() else {
             return false;
         };
+        let is_whole = |t: &TopicImage| {
+            let mut all = t.partitions.iter();
+            all.all(|p| p.leader.is_some() && p.isr.len() == p.replicas.len())
+        };
         let topic = image.topic(TOPIC);
-        topic.is_some_and(|t| {
-            t.partitions.len() == self.swarm.partitions as usize
-                && t.partitions
-                    .iter()
-                    .all(|p| p.leader.is_some() && p.isr.len() == p.replicas.len())
-        }) && (self.groups.is_empty()
-            || image.topics.values().all(|t| {
-                let mut all = t.partitions.iter();
-                all.all(|p| p.leader.is_some() && p.isr.len() == p.replicas.len())
-            }))
+        topic.is_some_and(|t| t.partitions.len() == self.swarm.partitions as usize && is_whole(t))
+            && (self.groups.is_empty() || image.topics.values().all(|t| is_whole(t)))
     }
 
     pub(super) fn heal_and_progress(&mut self) -> Result<(), Violation> {

@@ -104,7 +104,7 @@ fn key(partition: i32) -> ShareKey {
 }
 
 impl World {
-    /// Who leads a partition of the group's topic, by what any node knows, and what the leader itself says of its leadership.
+    /// Who leads a partition of the group's topic, by what any node knows.
     fn leader_of_share(&mut self, partition: i32) -> Option<usize> {
         let any = self.groups.random.below(self.machines.len() as u64) as usize;
         let (node, _) = self.node(any).filter(|_| self.is_up(any))?;

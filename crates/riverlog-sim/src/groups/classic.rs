@@ -122,9 +122,7 @@ impl Classic {
                 Ask::Nothing
             }
             1 => {
-                moment.notes.push(format!("{} stands still", self.member));
-                let most = 2 * SESSION.as_micros() as u64;
-                self.away_until = moment.now + Duration::from_micros(moment.random.below(most));
+                self.away_until = moment.stands_still(&self.member);
                 Ask::Nothing
             }
             _ => {

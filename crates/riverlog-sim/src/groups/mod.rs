@@ -52,6 +52,15 @@ pub(crate) struct Moment<'a> {
     pub(crate) notes: Vec<String>,
 }
 
+impl Moment<'_> {
+    /// A member stands still, perhaps for longer than its session: until when.
+    fn stands_still(&mut self, member: &str) -> Duration {
+        self.notes.push(format!("{member} stands still"));
+        let most = 2 * SESSION.as_micros() as u64;
+        self.now + Duration::from_micros(self.random.below(most))
+    }
+}
+
 /// What a member asks for.
 #[derive(Debug)]
 pub(crate) enum Ask {

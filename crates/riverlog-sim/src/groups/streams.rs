@@ -153,9 +153,7 @@ impl Streamer {
                 Ask::Nothing
             }
             1 => {
-                moment.notes.push(format!("{} stands still", self.member));
-                let most = 2 * SESSION.as_micros() as u64;
-                self.away_until = moment.now + Duration::from_micros(moment.random.below(most));
+                self.away_until = moment.stands_still(&self.member);
                 Ask::Nothing
             }
             way => {
