@@ -1,6 +1,7 @@
 //! `cargo xtask drill NAME`: a real server, real clients and a real fault; the work is done by `riverlog-chaos`.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -9,6 +10,7 @@ use clap::Parser;
 
 use crate::Result;
 use crate::long::{self, Verdict};
+use crate::peer::kafka;
 use crate::run::{Outcome, cargo, program};
 use crate::tools::{self, Tool};
 use crate::{broker, place};
@@ -32,9 +34,39 @@ pub(crate) struct Args {
     /// Those with three nodes, each with a network and a disk of its own; with names: of those, only these
     #[arg(long)]
     cluster: bool,
+    /// Clients that take part beside librdkafka's
+    #[arg(long, value_enum, value_delimiter = ',')]
+    also: Vec<Also>,
     /// The long form (300 kills, 100 power cuts …); the result goes into docs/reliability/ledger.md
     #[arg(long)]
     long: bool,
+}
+
+/// Clients beside those of librdkafka.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq)]
+enum Also {
+    /// Kafka's own
+    Java,
+    /// franz-go
+    Go,
+}
+
+impl Also {
+    /// What `riverlog-chaos` is told, with all that it needs at its place.
+    fn words(self) -> Result<[OsString; 2]> {
+        match self {
+            Also::Java => Ok(["--java".into(), kafka::jars()?.into()]),
+            Also::Go => {
+                let program = place::cache("drill-go")?.join("clients");
+                tools::go_build(
+                    &place::root().join("crates/riverlog-chaos/clients/go"),
+                    ".",
+                    &program,
+                )?;
+                Ok(["--go".into(), program.into()])
+            }
+        }
+    }
 }
 
 struct Drill {
@@ -90,10 +122,12 @@ const CLUSTER_LANES: usize = 2;
 struct Stage {
     server: PathBuf,
     python: PathBuf,
+    /// Words for the clients beside librdkafka's.
+    also: Vec<OsString>,
 }
 
 impl Stage {
-    fn build() -> Result<Stage> {
+    fn build(also: &[Also]) -> Result<Stage> {
         let python = tools::python_env(
             "compat-python",
             &place::root().join("tests/compat/python/requirements.txt"),
@@ -109,7 +143,12 @@ impl Stage {
             ])
             .limit(900)
             .output()?;
-        Ok(Stage { server, python })
+        let also: Result<Vec<_>> = also.iter().map(|client| client.words()).collect();
+        Ok(Stage {
+            server,
+            python,
+            also: also?.into_iter().flatten().collect(),
+        })
     }
 }
 
@@ -154,7 +193,7 @@ type Waiting = Mutex<VecDeque<&'static Drill>>;
 /// What CI runs: each drill with one node but `clock` once, and some with three, a few at a time. One that this machine can't play is said and passed over; an error only
 /// when none can be played.
 pub(crate) fn short() -> Result<()> {
-    let stage = Stage::build()?;
+    let stage = Stage::build(&[])?;
     let one = Args::default();
     let three = Args {
         rounds: Some(1),
@@ -222,7 +261,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(name) = args.names.iter().find(|n| !names.contains(&n.as_str())) {
         return Err(format!("there is no drill '{name}'; drills: {}", names.join(", ")).into());
     }
-    let stage = Stage::build()?;
+    let stage = Stage::build(&args.also)?;
     let commit = long::commit()?;
     let wanted = |d: &&Drill| {
         let is_clusters = CLUSTERS.iter().any(|c| c.name == d.name);
@@ -273,6 +312,7 @@ fn play(drill: &Drill, args: &Args, stage: &Stage) -> Result<Outcome> {
         .arg(&stage.server)
         .arg("--python")
         .arg(&stage.python)
+        .args(&stage.also)
         .arg("--work")
         .arg(place::target().join("drill"))
         .args(["--seed", &seed.to_string()])

@@ -150,6 +150,19 @@ pub(crate) fn python_env(name: &str, requirements: &Path) -> Result<PathBuf> {
     Ok(dir.join("bin/python"))
 }
 
+/// Builds a package of the Go module in `module` as `binary`. Go's own cache makes this a moment when nothing changed.
+pub(crate) fn go_build(module: &Path, package: &str, binary: &Path) -> Result<()> {
+    ensure(&[Tool::Go])?;
+    program("go")
+        .dir(module)
+        .args(["build", "-o"])
+        .arg(binary)
+        .arg(package)
+        .limit(400)
+        .output()?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

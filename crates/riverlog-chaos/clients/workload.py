@@ -11,6 +11,7 @@ import random
 import sys
 import threading
 import time
+import zlib
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -71,8 +72,8 @@ def where(partition):
 
 
 def bytes_of(value):
-    """A value that shows when a byte of it is another: its name, and a tail that follows from the name."""
-    size = random.Random(value).randrange(options.most_bytes)
+    """A value that shows when a byte of it is another: its name, and a tail that follows from the name. All programs make it alike."""
+    size = zlib.crc32(value.encode()) % options.most_bytes
     return f"{value} {(value * (size // len(value) + 1))[:size]}".encode()
 
 

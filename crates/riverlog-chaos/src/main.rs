@@ -1,6 +1,6 @@
 //! Drills: a real server, real clients, a real fault, and the checker's verdict on what the clients saw.
 //!
-//! `riverlog-chaos NAME --server BINARY --python PYTHON` plays one; `cargo xtask drill NAME` brings what it needs and runs
+//! `riverlog-chaos NAME --server BINARY --python PYTHON` plays one, with `--java` and `--go` also with these clients; `cargo xtask drill NAME` brings what it needs and runs
 //! it. It ends with 0 when every promise was kept, 1 when one was broken, and 3 when this machine lacks what the drill
 //! needs, which it names.
 
@@ -50,9 +50,8 @@ pub(crate) struct Options {
     /// The server's binary
     #[arg(long)]
     server: PathBuf,
-    /// A Python that has confluent-kafka
-    #[arg(long)]
-    python: PathBuf,
+    #[command(flatten)]
+    clients: workload::Clients,
     /// Where images, mounts, logs and histories go; made, and removed when the drill passes
     #[arg(long)]
     work: PathBuf,

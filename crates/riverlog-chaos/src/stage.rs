@@ -1,7 +1,6 @@
 //! What all drills share: a server on its disk, clients, a record of the faults, and the verdict in the end.
 
 use std::fs;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use crate::disk::{self, Image};
 use crate::drills::Drill;
 use crate::server::{Launch, Server, address, free_port};
 use crate::system::{Random, now};
-use crate::workload::{Load, Workload};
+use crate::workload::{Clients, Load, Workload};
 use crate::{Failure, Options, Result, broken};
 
 /// Seconds that anything may take after the last fault: 30 by promise, and some for a busy machine.
@@ -24,7 +23,7 @@ const STOP: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) folder: PathBuf,
-    pub(crate) python: PathBuf,
+    pub(crate) clients: Clients,
     pub(crate) launch: Launch,
     pub(crate) random: Random,
     pub(crate) rounds: u32,
@@ -79,7 +78,7 @@ impl Stage {
             None => folder.join("data"),
         };
         let disk = match drill.disk_mib {
-            Some(mib) => Some(Image::new(folder, mib, &options.python)?),
+            Some(mib) => Some(Image::new(folder, mib, &options.clients.python)?),
             None => None,
         };
         let settings = [
@@ -105,7 +104,7 @@ impl Stage {
         };
         Ok(Stage {
             folder: folder.to_owned(),
-            python: options.python.clone(),
+            clients: options.clients.clone(),
             launch,
             random: Random::new(options.seed),
             rounds: options.rounds.unwrap_or(drill.rounds),
@@ -130,7 +129,7 @@ impl Stage {
         let port = self.launch.port;
         let at = address(port);
         let brokers = at.to_string();
-        let workload = Workload::start(&self.python, &self.folder, at, &brokers, self.seed, load)?;
+        let workload = Workload::start(&self.clients, &self.folder, at, &brokers, self.seed, load)?;
         self.workload = Some(workload);
         self.tell("progress", PATIENCE_S)?;
         Ok(())
@@ -260,8 +259,7 @@ impl Stage {
         self.stop()?;
         let mut events = self.events.clone();
         if let Some(workload) = self.workload.take() {
-            let file = fs::File::open(&workload.history)?;
-            events.extend(riverlog_checker::read(BufReader::new(file))?);
+            events.extend(workload.history()?);
         }
         let report = riverlog_checker::check(&events);
         let said = fs::read_to_string(&self.launch.log).unwrap_or_default();

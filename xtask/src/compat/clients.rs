@@ -138,16 +138,8 @@ fn kafkajs() -> Result<Vec<String>> {
 }
 
 fn go(name: &str) -> Result<Vec<String>> {
-    tools::ensure(&[Tool::Go])?;
     let binary = place::cache("compat-go")?.join(name);
-    // Go's own cache makes this a moment when nothing changed.
-    program("go")
-        .dir(here("go"))
-        .args(["build", "-o"])
-        .arg(&binary)
-        .arg(format!("./{name}"))
-        .limit(400)
-        .output()?;
+    tools::go_build(&here("go"), &format!("./{name}"), &binary)?;
     Ok(words([binary]))
 }
 

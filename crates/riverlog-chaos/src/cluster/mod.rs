@@ -7,7 +7,6 @@ mod faults;
 mod net;
 
 use std::fs;
-use std::io::BufReader;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,7 +17,7 @@ use riverlog_checker::{Event, What};
 use crate::disk::{self, Image};
 use crate::server::{Launch, Server};
 use crate::system::{Random, now, until};
-use crate::workload::{Load, Workload};
+use crate::workload::{Clients, Load, Workload};
 use crate::{Failure, Options, Result, broken};
 use net::Net;
 
@@ -60,7 +59,7 @@ struct Node {
 #[derive(Debug)]
 struct Trio {
     folder: PathBuf,
-    python: PathBuf,
+    clients: Clients,
     binary: PathBuf,
     random: Random,
     rounds: u32,
@@ -138,7 +137,7 @@ impl Trio {
         for node in 1..=NODES {
             let place = folder.join(node.to_string());
             fs::create_dir_all(&place)?;
-            let disk = Image::new(&place, DISK_MIB, &options.python)?;
+            let disk = Image::new(&place, DISK_MIB, &options.clients.python)?;
             let more = [
                 "--insecure".to_owned(),
                 format!("--node-id={node}"),
@@ -168,7 +167,7 @@ impl Trio {
         }
         Ok(Trio {
             folder: folder.to_owned(),
-            python: options.python.clone(),
+            clients: options.clients.clone(),
             binary: options.server.clone(),
             random: Random::new(options.seed),
             rounds: options.rounds.unwrap_or(drill.rounds),
@@ -197,8 +196,8 @@ impl Trio {
             replicas: 3,
             ..Load::for_rounds(self.rounds)
         };
-        let (python, folder, at) = (&self.python, &self.folder, self.place(1));
-        let workload = Workload::start(python, folder, at, &brokers, self.seed, &load)?;
+        let (clients, folder, at) = (&self.clients, &self.folder, self.place(1));
+        let workload = Workload::start(clients, folder, at, &brokers, self.seed, &load)?;
         self.workload = Some(workload);
         self.progress()
     }
@@ -355,8 +354,7 @@ impl Trio {
         }
         let mut events = self.events.clone();
         if let Some(workload) = self.workload.take() {
-            let file = fs::File::open(&workload.history)?;
-            events.extend(riverlog_checker::read(BufReader::new(file))?);
+            events.extend(workload.history()?);
         }
         for node in &self.nodes {
             let said = fs::read_to_string(&node.launch.log).unwrap_or_default();
