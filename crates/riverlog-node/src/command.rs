@@ -63,7 +63,7 @@ pub struct AppendTo {
 /// Where a batch went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppendAnswer {
-    /// Offset of the first record.
+    /// Offset of the first record; −1 for a duplicate of a batch that lies so far back that its place isn't known any more.
     pub base_offset: Offset,
     /// −1 under CreateTime.
     pub log_append_time_ms: i64,

@@ -296,7 +296,8 @@ fn stored(
         if let Some(outcome) = outcomes.get_mut(*index) {
             *outcome = Outcome::Stored {
                 partition,
-                offset: (options.acks != 0).then_some(answer.base_offset.0 + n),
+                offset: (options.acks != 0 && answer.base_offset.0 >= 0)
+                    .then_some(answer.base_offset.0 + n),
                 timestamp: match answer.log_append_time_ms {
                     -1 => Some(*timestamp).filter(|_| !answer.duplicate),
                     appended => Some(appended),

@@ -106,7 +106,10 @@ pub(super) async fn batch(mut call: Call, options: Options) -> Answer {
         Err((failure, after)) => return Err(explain(after, &options, &failure)),
     };
     let mut out = format!("{{\"partition\":{index},\"base_offset\":").into_bytes();
-    options.digits.write(&mut out, answer.base_offset.0);
+    match answer.base_offset.0 {
+        base if base >= 0 => options.digits.write(&mut out, base),
+        _ => out.extend_from_slice(b"null"),
+    }
     out.extend_from_slice(
         format!(",\"records\":{},\"log_append_time\":", header.record_count).as_bytes(),
     );

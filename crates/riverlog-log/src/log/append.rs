@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::facts::{BatchInfo, Facts};
 use super::index::MAX_ENTRIES;
 use super::load::Loaded;
-use super::producers::{Applied, Origin, Seen};
+use super::producers::{Applied, Origin, Repeated, Seen};
 use super::queue::{Queued, QueuedBatch};
 use super::segment::Segment;
 use super::transactions::marker_of;
@@ -85,12 +85,19 @@ impl Log {
             }
             .into());
         }
-        if let Some(stored) = log.producers.check(&header, origin)? {
+        if let Some(repeated) = log.producers.check(&header, origin)? {
             sometimes(Mark::DuplicateRecognised);
+            let (first, next, timestamp) = match repeated {
+                Repeated::Known(stored) => {
+                    let next = stored.last_offset + 1;
+                    (stored.first_offset(), next, Some(stored.timestamp))
+                }
+                Repeated::Before(end) => (Offset(-1), end, None),
+            };
             return Ok(Appended {
-                first: stored.first_offset(),
-                next: stored.last_offset + 1,
-                log_append_time_ms: stamp.then_some(stored.timestamp),
+                first,
+                next,
+                log_append_time_ms: timestamp.filter(|_| stamp),
                 duplicate: true,
             });
         }

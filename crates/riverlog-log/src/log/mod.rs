@@ -139,13 +139,13 @@ pub enum AppendAs {
 /// What an append did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// Offset of the first record.
+    /// Offset of the first record; −1 for a duplicate of a batch that is older than those that are remembered.
     pub first: Offset,
-    /// Offset after the last record: an answer waits until the high watermark has reached it.
+    /// Offset after the last record, or one that lies behind it: an answer waits until the high watermark has reached it.
     pub next: Offset,
     /// The broker's time, under log append time (also that of the first append, for a duplicate).
     pub log_append_time_ms: Option<i64>,
-    /// The batch was stored before, at these offsets: nothing was appended.
+    /// The batch was stored before: nothing was appended.
     pub duplicate: bool,
 }
 
@@ -154,7 +154,7 @@ pub struct Appended {
 pub enum AppendError {
     /// KIP-98 window of five batches per producer.
     #[error(
-        "producer {producer} sent sequence {got} but {expected} comes next here; an earlier batch was lost or is too old to be recognised"
+        "producer {producer} sent sequence {got} but {expected} comes next here; an earlier batch was lost, or came before what is known of this producer"
     )]
     OutOfOrderSequence {
         /// Whose.

@@ -53,12 +53,36 @@ impl Seen {
     }
 }
 
+/// Where a row of sequences without a gap begins that leads up to the window, as far as this life has seen: all of them are stored. `None`:
+/// with the window. Not part of the state that a replay gives: a snapshot doesn't tell it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Before(Option<Sequence>);
+
+impl PartialEq for Before {
+    fn eq(&self, _: &Before) -> bool {
+        true
+    }
+}
+
+impl Eq for Before {}
+
+/// What a leader's look at a batch's sequence finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeated {
+    /// It is one of those that are remembered.
+    Known(Stored),
+    /// It was stored before those: where isn't known any more, but it ends at this offset at the latest.
+    Before(Offset),
+}
+
 /// One producer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Producer {
     pub(super) epoch: ProducerEpoch,
     /// Oldest first, at most [`WINDOW`]. Empty after a marker has raised the epoch.
     pub(super) window: SmallVec<[Stored; 1]>,
+    /// What came before the window.
+    pub(super) before: Before,
     pub(super) seen: Seen,
     /// Of the coordinator that wrote the last marker; −1 for none.
     pub(super) coordinator_epoch: i32,
@@ -73,6 +97,7 @@ impl Producer {
         Producer {
             epoch,
             window: SmallVec::new(),
+            before: Before::default(),
             seen,
             coordinator_epoch: -1,
             transaction: None,
@@ -84,6 +109,40 @@ impl Producer {
         let data = self.window.last().map_or(Offset(-1), |b| b.last_offset);
         data.max(self.last_marker)
             .max(self.transaction.unwrap_or(Offset(-1)))
+    }
+    /// Adds a batch of records to the window; what falls out of it.
+    fn push(&mut self, batch: Stored) -> Option<Stored> {
+        let first = batch.first_sequence();
+        let gap = self
+            .window
+            .last()
+            .is_some_and(|last| last.last_sequence.plus(1) != first);
+        let evicted = (self.window.len() >= window()).then(|| self.window.remove(0));
+        if gap {
+            self.before = Before(Some(first));
+        } else if let (None, Some(evicted)) = (self.before.0, &evicted) {
+            self.before = Before(Some(evicted.first_sequence()));
+        }
+        self.window.push(batch);
+        evicted
+    }
+    /// A new epoch: what it sends is counted from 0.
+    fn begin(&mut self, epoch: ProducerEpoch) {
+        self.epoch = epoch;
+        self.window.clear();
+        self.before = Before::default();
+    }
+    /// Whether the batch was stored before those of the window: its sequences lie in the row without a gap that leads up to them.
+    fn stored_before(&self, batch: &BatchHeader) -> Option<Offset> {
+        /// Half of the sequences that there are: what is farther back can't be told from what is yet to come.
+        const FAR: i32 = 1 << 30;
+        let (oldest, newest) = (self.window.first()?, self.window.last()?);
+        let back = |to: Sequence| newest.last_sequence.plus(-to.0).0;
+        let (first, last) = (back(batch.base_sequence), back(batch.last_sequence()));
+        let stored = first <= back(self.before.0?).min(FAR)
+            && last <= first
+            && last > back(oldest.first_sequence());
+        stored.then(|| oldest.first_offset())
     }
     pub(super) fn last_sequence(&self) -> Sequence {
         self.window
@@ -223,7 +282,7 @@ impl Producers {
         &self,
         batch: &BatchHeader,
         origin: Origin,
-    ) -> Result<Option<Stored>, AppendError> {
+    ) -> Result<Option<Repeated>, AppendError> {
         if batch.producer_id < ProducerId(0) {
             return Ok(None);
         }
@@ -323,7 +382,7 @@ impl Producers {
         &self,
         batch: &BatchHeader,
         sequenced: bool,
-    ) -> Result<Option<Stored>, AppendError> {
+    ) -> Result<Option<Repeated>, AppendError> {
         // KIP-360: an unknown producer may go on with any sequence; its earlier records may have expired.
         let Some(known) = self.map.get(&batch.producer_id) else {
             return Ok(None);
@@ -342,8 +401,11 @@ impl Producers {
             {
                 return match riverlog_mutants::active(riverlog_mutants::Mutant::DuplicateStored) {
                     true => Ok(None),
-                    false => Ok(Some(*stored)),
+                    false => Ok(Some(Repeated::Known(*stored))),
                 };
+            }
+            if let Some(end) = known.stored_before(batch) {
+                return Ok(Some(Repeated::Before(end)));
             }
             if let Some(last) = known.window.last() {
                 expected = last.last_sequence.plus(1);
@@ -404,8 +466,7 @@ impl Producers {
                 ..known.clone()
             };
             if batch.producer_epoch != known.epoch {
-                producer.epoch = batch.producer_epoch;
-                producer.window.clear();
+                producer.begin(batch.producer_epoch);
             }
             producer.window.extend(stored);
             producer.transaction = producer.transaction.or(begins);
@@ -414,8 +475,7 @@ impl Producers {
             return Undo::Replaced(id, Box::new(before));
         }
         let before = std::mem::replace(&mut known.seen, seen);
-        let evicted = (known.window.len() >= window()).then(|| known.window.remove(0));
-        known.window.extend(stored);
+        let evicted = stored.and_then(|batch| known.push(batch));
         let begins = begins.filter(|_| known.transaction.is_none());
         if begins.is_some() {
             known.transaction = begins;
@@ -436,8 +496,7 @@ impl Producers {
             .clone()
             .unwrap_or_else(|| Producer::new(batch.producer_epoch, seen));
         if producer.epoch != batch.producer_epoch {
-            producer.epoch = batch.producer_epoch;
-            producer.window.clear();
+            producer.begin(batch.producer_epoch);
         }
         producer.seen = seen;
         producer.coordinator_epoch = marker.coordinator_epoch;

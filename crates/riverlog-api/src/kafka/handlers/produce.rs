@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use riverlog_core::metadata::TopicRef;
 use riverlog_node::{AppendAnswer, AppendCommand, AppendFailure, AppendTo};
-use riverlog_wire::ErrorCode;
 use riverlog_wire::batch::{BatchError, ProduceError, validate_produce};
 use riverlog_wire::compression::Compression;
 use riverlog_wire::messages::ProduceResponse;
@@ -20,6 +19,7 @@ use riverlog_wire::messages::produce_response::{
 };
 use riverlog_wire::messages::produce_view::ProduceRequestView;
 use riverlog_wire::primitives::Reader;
+use riverlog_wire::{ErrorCode, Offset};
 
 use super::transactions::on_the_way;
 use super::{leaders, millis};
@@ -255,6 +255,17 @@ fn code_of(error: &ProduceError) -> ErrorCode {
 
 fn outcome(version: i16, index: i32, answer: Result<AppendAnswer, AppendFailure>) -> Outcome {
     let failure = match answer {
+        // Clients take it for what it is: stored, nobody knows where. With OUT_OF_ORDER_SEQUENCE_NUMBER, as Kafka has it, one that
+        // has sent more than five batches on to a new leader sends the first ones again until it gives up.
+        Ok(answer) if answer.base_offset < Offset(0) => {
+            let message = "the batch is stored, before the last five of its producer; its offset isn't remembered";
+            return failed(
+                version,
+                index,
+                ErrorCode::DUPLICATE_SEQUENCE_NUMBER,
+                message.into(),
+            );
+        }
         Ok(answer) => {
             let response = PartitionProduceResponse {
                 index,

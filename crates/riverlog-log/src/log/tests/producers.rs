@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use riverlog_wire::{Offset, ProducerEpoch, ProducerId, Sequence};
+use riverlog_wire::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence};
 
 use super::support::*;
 use crate::disk::{CrashDisk, MemoryDisk};
@@ -21,7 +21,7 @@ fn expected(result: Result<crate::log::Appended, AppendError>) -> (i32, i32) {
 }
 
 #[test]
-fn the_last_five_batches_are_recognised_and_older_ones_are_out_of_order() {
+fn the_last_five_batches_are_recognised_and_older_ones_are_known_to_be_stored() {
     let (volume, mut log) = log();
     for i in 0..7 {
         put(&volume, &mut log, from_producer(1, 0, i * 2, 2));
@@ -34,8 +34,15 @@ fn the_last_five_batches_are_recognised_and_older_ones_are_out_of_order() {
             (Offset(i64::from(i) * 2), Offset(i64::from(i) * 2 + 2))
         );
     }
+    // Where the others lie isn't known, only that it is before the five.
+    for (first, records) in [(0, 2), (2, 2), (0, 4), (1, 1)] {
+        let again = append(&mut log, from_producer(1, 0, first, records)).unwrap();
+        assert!(again.duplicate);
+        assert_eq!((again.first, again.next), (Offset(-1), Offset(4)));
+    }
+    // One that reaches into the window was never sent like that.
     assert_eq!(
-        expected(append(&mut log, from_producer(1, 0, 2, 2))),
+        expected(append(&mut log, from_producer(1, 0, 2, 3))),
         (2, 14)
     );
     // The same first sequence with another length is not that batch.
@@ -78,6 +85,80 @@ fn an_unknown_producer_may_go_on_with_any_sequence() {
     assert_eq!(
         expected(append(&mut log, from_producer(1, 3, 500, 1))),
         (500, 503)
+    );
+}
+
+#[test]
+fn what_is_not_known_to_be_stored_is_out_of_order() {
+    let (volume, mut log) = log();
+    // What it sent before 500 never came here.
+    for i in 0..7 {
+        put(&volume, &mut log, from_producer(1, 3, 500 + i, 1));
+    }
+    assert!(
+        append(&mut log, from_producer(1, 3, 500, 1))
+            .unwrap()
+            .duplicate
+    );
+    for (first, records) in [(499, 1), (499, 2), (0, 1), (508, 1)] {
+        let told = expected(append(&mut log, from_producer(1, 3, first, records)));
+        assert_eq!(told, (first, 507));
+    }
+    // Nor what an epoch before sent.
+    for i in 0..7 {
+        put(&volume, &mut log, from_producer(1, 4, i, 1));
+    }
+    assert!(
+        append(&mut log, from_producer(1, 4, 1, 1))
+            .unwrap()
+            .duplicate
+    );
+    assert_eq!(
+        expected(append(&mut log, from_producer(1, 4, 500, 1))),
+        (500, 7)
+    );
+}
+
+#[test]
+fn a_follower_that_saw_a_gap_knows_of_nothing_before_it() {
+    let (volume, mut log) = log();
+    for i in 0..3 {
+        put(&volume, &mut log, from_producer(1, 0, i, 1));
+    }
+    // The leader's log was compacted.
+    for i in 10..17 {
+        let mut batch = from_producer(1, 0, i, 1);
+        riverlog_wire::batch::set_base_offset(&mut batch, log.log_end_offset());
+        riverlog_wire::batch::set_leader_epoch(&mut batch, LeaderEpoch(0));
+        log.append(batch, AppendAs::Follower).unwrap();
+    }
+    assert!(
+        append(&mut log, from_producer(1, 0, 11, 1))
+            .unwrap()
+            .duplicate
+    );
+    for first in [2, 9] {
+        let told = expected(append(&mut log, from_producer(1, 0, first, 1)));
+        assert_eq!(told, (first, 17));
+    }
+}
+
+#[test]
+fn what_is_older_than_the_window_is_recognised_across_the_end_of_the_sequences() {
+    let (volume, mut log) = log();
+    let first = i32::MAX - 3;
+    for i in 0..8 {
+        let sequence = Sequence(first).plus(i).0;
+        put(&volume, &mut log, from_producer(1, 0, sequence, 1));
+    }
+    for i in 0..3 {
+        let sequence = Sequence(first).plus(i).0;
+        let again = append(&mut log, from_producer(1, 0, sequence, 1)).unwrap();
+        assert_eq!((again.first, again.next), (Offset(-1), Offset(3)));
+    }
+    assert_eq!(
+        expected(append(&mut log, from_producer(1, 0, first - 1, 1))),
+        (first - 1, 4)
     );
 }
 
