@@ -30,6 +30,8 @@ struct Member {
     owned: Vec<(TopicId, Vec<i32>)>,
     /// What it has is to be said with the next heartbeat.
     report: bool,
+    /// When the broker wants to hear of it again.
+    asked: Duration,
 }
 
 impl Member {
@@ -41,6 +43,7 @@ impl Member {
             epoch: 0,
             owned: Vec::new(),
             report: true,
+            asked: Duration::MAX,
         }
     }
 
@@ -86,6 +89,8 @@ impl Member {
         let mut news = self.epoch != answer.member_epoch;
         self.epoch = answer.member_epoch;
         self.report = false;
+        let asked = u64::try_from(answer.heartbeat_interval_ms).unwrap_or(u64::MAX);
+        self.asked = Duration::from_millis(asked);
         if let Some(assignment) = answer.assignment {
             let each = assignment.topic_partitions.into_iter();
             let owned: Vec<_> = each.map(|t| (t.topic_id, t.partitions)).collect();
@@ -97,7 +102,7 @@ impl Member {
     }
 }
 
-/// F21 with the consumer protocol: a cold start, one more member, one that crashes.
+/// F21 with the consumer protocol: a cold start, one more member. A heartbeat comes each `heartbeat`, or sooner where the broker asks for it.
 pub(crate) fn changes(
     broker: &str,
     members: usize,
@@ -127,7 +132,7 @@ pub(crate) fn changes(
                             return;
                         }
                     }
-                    Ok(false) => std::thread::sleep(heartbeat),
+                    Ok(false) => std::thread::sleep(heartbeat.min(member.asked)),
                     Err(error) => return eprintln!("member {n}: {error}"),
                 }
             }
@@ -152,7 +157,8 @@ pub(crate) fn changes(
     Ok(())
 }
 
-/// Waits until so many members at one epoch have all partitions; when the last of them did.
+/// Waits until so many members at one epoch have all partitions, and each its share; when the last of them did. One may have all and the
+/// others none, at the same epoch, where the broker puts off the next assignment.
 fn wait_for(told: &Receiver<Told>, members: usize, partitions: usize) -> Result<Instant> {
     let mut latest = std::collections::BTreeMap::new();
     loop {
@@ -163,7 +169,8 @@ fn wait_for(told: &Receiver<Told>, members: usize, partitions: usize) -> Result<
         let newest = latest.values().map(|(epoch, _)| *epoch).max();
         let of_it = latest.values().filter(|(epoch, _)| Some(*epoch) == newest);
         let all: usize = of_it.clone().map(|(_, held)| held).sum();
-        if of_it.count() == members && all == partitions {
+        let shared = of_it.clone().all(|(_, held)| *held >= partitions / members);
+        if of_it.count() == members && all == partitions && shared {
             return Ok(at);
         }
     }

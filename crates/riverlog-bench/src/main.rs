@@ -218,6 +218,9 @@ enum What {
         /// Group setting KEY=VALUE, such as riverlog.share.key.order=true.
         #[arg(long)]
         group_config: Vec<String>,
+        /// Once as it is, and once more with records of a key in order (Riverlog only).
+        #[arg(long)]
+        key_order: bool,
         /// HOST:PORT.
         broker: String,
     },
@@ -399,8 +402,19 @@ fn main() -> Result<()> {
             records,
             seconds,
             group_config,
+            key_order,
             broker,
-        } => share::run(&broker, consumers, records, seconds, &group_config),
+        } => {
+            let run = |configs: &[String], label: &str| {
+                share::run(&broker, consumers, records, seconds, configs, label)
+            };
+            if !key_order {
+                return run(&group_config, "");
+            }
+            run(&group_config, "plain: ")?;
+            let key_order = "riverlog.share.key.order=true".to_owned();
+            run(&[group_config, vec![key_order]].concat(), "in order: ")
+        }
         What::Transactions {
             partitions,
             seconds,

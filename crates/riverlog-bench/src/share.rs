@@ -15,7 +15,8 @@ use riverlog_wire::messages::share_fetch_request::{
     AcknowledgementBatch, FetchPartition, FetchTopic,
 };
 use riverlog_wire::messages::{
-    IncrementalAlterConfigsRequest, MetadataRequest, ShareFetchRequest, ShareGroupHeartbeatRequest,
+    IncrementalAlterConfigsRequest, MetadataRequest, ShareFetchRequest, ShareFetchResponse,
+    ShareGroupHeartbeatRequest,
 };
 use riverlog_wire::{ErrorCode, TopicId};
 
@@ -38,6 +39,8 @@ const KEYS: u64 = 1_000;
 const SIZE: usize = 1_000;
 /// Records a second while waits are measured, in batches of ten.
 const PACE: u64 = 1_000;
+/// How long a fetch waits for records, in ms.
+const WAIT_MS: i32 = 100;
 /// Bytes that one batch may open to.
 const LIMIT: usize = 64 << 20;
 
@@ -50,13 +53,15 @@ struct Done {
     stop: AtomicBool,
 }
 
-/// First all of `records` that are there already, then for `seconds` at a steady pace. `configs` are the group's.
+/// First all of `records` that are there already, then for `seconds` at a steady pace. `configs` are the group's; names of measures begin
+/// with `label`.
 pub(crate) fn run(
     broker: &str,
     consumers: usize,
     records: u64,
     seconds: u64,
     configs: &[String],
+    label: &str,
 ) -> Result<()> {
     let mut connection = Connection::open(broker)?;
     let name = topic(&mut connection, 1, &[])?;
@@ -66,15 +71,18 @@ pub(crate) fn run(
     all.extend(configs.iter().cloned());
     configure(&mut connection, &group, &all)?;
     connection.find_coordinator(0, &group)?;
+    // Members that are there, and a partition whose leader knows the group, before the clock runs.
+    let mut members = Vec::new();
+    for number in 0..consumers {
+        members.push(Member::join(broker, &group, &name, id, number)?);
+    }
+    for member in &mut members {
+        member.begin()?;
+    }
     let mut produced = 0;
     while produced < records {
         produce_one(&mut connection, &name, batch(produced, MANY as u64))?;
         produced += MANY as u64;
-    }
-    // Members that are there, and a partition that was read, before the clock runs.
-    let mut members = Vec::new();
-    for number in 0..consumers {
-        members.push(Member::join(broker, &group, &name, id, number)?);
     }
     let done = Arc::new(Done::default());
     let began = Instant::now();
@@ -97,8 +105,9 @@ pub(crate) fn run(
         std::thread::sleep(Duration::from_millis(1));
     }
     let took = began.elapsed().as_secs_f64();
-    print("accepted a second", produced as f64 / took, "1/s");
-    print("accepted", produced as f64, "records");
+    let rate = produced as f64 / took;
+    print(&format!("{label}accepted a second"), rate, "1/s");
+    print(&format!("{label}accepted"), produced as f64, "records");
 
     done.steady.store(true, Ordering::Relaxed);
     let began = Instant::now();
@@ -118,7 +127,7 @@ pub(crate) fn run(
     for thread in threads {
         waits.add(thread.join().map_err(|_| "a consumer panicked")??)?;
     }
-    print_latencies("publish to consumer", &waits);
+    print_latencies(&format!("{label}publish to consumer"), &waits);
     Ok(())
 }
 
@@ -212,35 +221,67 @@ impl Member {
         }
     }
 
+    /// Fetches from the partition, which has no records yet, until its leader answers for the group. Until Kafka's has what is kept of it, it
+    /// answers with a retriable error or UNKNOWN_SERVER_ERROR, after which its own client tries again as well.
+    fn begin(&mut self) -> Result<()> {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let answer = self.fetch(0, Vec::new())?;
+            let parts = answer.responses.iter().flat_map(|t| &t.partitions);
+            let error = parts
+                .map(|part| part.error_code)
+                .find(|error| *error != ErrorCode::NONE);
+            match error {
+                None => return Ok(()),
+                Some(error) if Instant::now() > until => {
+                    return Err(format!("share fetch: {}", error.name()).into());
+                }
+                Some(error) if error.retriable() || error == ErrorCode::UNKNOWN_SERVER_ERROR => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Some(error) => return Err(format!("share fetch: {}", error.name()).into()),
+            }
+        }
+    }
+
+    fn fetch(
+        &mut self,
+        max_wait_ms: i32,
+        said: Vec<AcknowledgementBatch>,
+    ) -> Result<ShareFetchResponse> {
+        let request = ShareFetchRequest {
+            group_id: Some(self.group.clone()),
+            member_id: Some(self.id.clone()),
+            share_session_epoch: self.session,
+            max_wait_ms,
+            min_bytes: 1,
+            max_bytes: 50 << 20,
+            max_records: MANY,
+            batch_size: MANY,
+            topics: vec![FetchTopic {
+                topic_id: self.topic,
+                partitions: vec![FetchPartition {
+                    partition_index: 0,
+                    acknowledgement_batches: said,
+                }],
+            }],
+            ..ShareFetchRequest::default()
+        };
+        let answer = self.connection.call(FETCH, &request)?;
+        if answer.error_code != ErrorCode::NONE {
+            return Err(format!("share fetch: {}", answer.error_code.name()).into());
+        }
+        self.session += 1;
+        Ok(answer)
+    }
+
     /// Accepts with each fetch what the one before brought; how long records had waited.
     fn work(&mut self, done: &Done) -> Result<Histogram<u64>> {
         let mut waits = latencies()?;
         let mut said: Vec<AcknowledgementBatch> = Vec::new();
         let mut held = 0;
         while !done.stop.load(Ordering::Relaxed) || held > 0 {
-            let request = ShareFetchRequest {
-                group_id: Some(self.group.clone()),
-                member_id: Some(self.id.clone()),
-                share_session_epoch: self.session,
-                max_wait_ms: 100,
-                min_bytes: 1,
-                max_bytes: 50 << 20,
-                max_records: MANY,
-                batch_size: MANY,
-                topics: vec![FetchTopic {
-                    topic_id: self.topic,
-                    partitions: vec![FetchPartition {
-                        partition_index: 0,
-                        acknowledgement_batches: std::mem::take(&mut said),
-                    }],
-                }],
-                ..ShareFetchRequest::default()
-            };
-            let answer = self.connection.call(FETCH, &request)?;
-            if answer.error_code != ErrorCode::NONE {
-                return Err(format!("share fetch: {}", answer.error_code.name()).into());
-            }
-            self.session += 1;
+            let answer = self.fetch(WAIT_MS, std::mem::take(&mut said))?;
             done.accepted
                 .fetch_add(std::mem::take(&mut held), Ordering::Relaxed);
             let now = now_ms();

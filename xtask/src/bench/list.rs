@@ -260,6 +260,11 @@ pub(super) const BENCHES: &[Bench] = &[
         what: coordinated(&["share", "--consumers", "100"], 1),
     },
     Bench {
+        name: "share-key-order",
+        about: "the same with 10 consumers, once plain and once with the records of each of 1,000 keys in order",
+        what: What::Door(bench(&["share", "--consumers", "10", "--key-order"]), None),
+    },
+    Bench {
         name: "commits-1000",
         about: "1,000 groups commit an offset once a second, open loop",
         what: coordinated(&["commits", "--groups", "1000"], 1),

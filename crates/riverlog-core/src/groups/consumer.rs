@@ -51,6 +51,10 @@ pub(super) struct Consumer {
     targets: BTreeMap<Arc<str>, Arc<BTreeSet<Part>>>,
     /// Who holds a partition, or has it still to give back.
     owners: BTreeMap<Part, Arc<str>>,
+    /// Soft: since when it has members, unless an earlier life of the coordinator saw them come.
+    began: Option<Duration>,
+    /// Soft: when the target was made, or read.
+    target_at: Duration,
     /// Soft: when a silent member is taken for gone.
     sessions: BTreeMap<Arc<str>, Duration>,
     /// Soft: whom this life of the coordinator has not told its partitions yet. They may be others than an earlier life did.
@@ -176,6 +180,7 @@ impl Consumer {
             }
             Record::TargetEpoch { value, .. } => {
                 self.target_epoch = value.map_or(0, |v| v.epoch);
+                self.target_at = now.mono;
                 None
             }
             Record::TargetMember { member, value, .. } => {
@@ -197,6 +202,9 @@ impl Consumer {
                     self.forget(member);
                     return None;
                 };
+                if self.members.is_empty() {
+                    self.began = Some(now.mono);
+                }
                 let id = members::known(&mut self.members, member);
                 if let Some(instance) = &value.instance {
                     self.instances.insert(instance.as_str().into(), id.clone());
@@ -297,6 +305,7 @@ impl Consumer {
         for id in halves {
             self.forget(&id);
         }
+        self.began = None;
         self.sessions = self
             .members
             .iter()
@@ -325,6 +334,19 @@ impl Consumer {
             *session = until;
         }
         self.untold.remove(member);
+    }
+
+    /// When a member is to come again, which is at `current`. Members of a group that has just begun come one after the other, and who
+    /// was first has something to give back; and who waits for others is to know when they have given it back.
+    fn interval(&self, current: &Current, usually: Duration, now: Now) -> Duration {
+        let since = match current.state {
+            State::Waiting => Some(self.target_at),
+            _ => self.began,
+        };
+        since.map_or(usually, |since| {
+            let age = now.mono.saturating_sub(since);
+            members::soon(age, usually, self.members.len())
+        })
     }
 
     /// When the next member is to be expired; nobody is before `held_until`.

@@ -144,6 +144,8 @@ pub(super) struct Streams {
     endpoint_epoch: i32,
     /// Until when the first assignment waits for more members.
     delayed_until: Option<Duration>,
+    /// Soft: when the target was made, or read.
+    target_at: Duration,
     /// Soft: when a silent member is taken for gone.
     sessions: BTreeMap<Arc<str>, Duration>,
     /// Soft: whom this life of the coordinator has not told its tasks yet.
@@ -318,6 +320,7 @@ impl Streams {
             }
             StreamsRecord::TargetEpoch(value) => {
                 self.target_epoch = value.map_or(0, |v| v.epoch);
+                self.target_at = now.mono;
                 if self.target_epoch >= self.value.epoch {
                     self.delayed_until = None;
                 }

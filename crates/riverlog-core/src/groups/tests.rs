@@ -10,6 +10,7 @@ mod migration;
 mod moving;
 mod offsets;
 mod random;
+mod soon;
 mod subscriptions;
 mod transactions;
 
@@ -33,6 +34,8 @@ use crate::Now;
 pub(super) struct TestTopics {
     by_name: BTreeMap<String, (TopicId, i32)>,
     made: u8,
+    /// Of all groups.
+    pub(super) configs: BTreeMap<&'static str, &'static str>,
 }
 
 impl Topics for TestTopics {
@@ -45,6 +48,9 @@ impl Topics for TestTopics {
     }
     fn names(&self) -> Vec<&str> {
         self.by_name.keys().map(String::as_str).collect()
+    }
+    fn group_config(&self, _group: &str, key: &str) -> Option<&str> {
+        self.configs.get(key).copied()
     }
 }
 

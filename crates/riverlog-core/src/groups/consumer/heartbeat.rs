@@ -15,6 +15,7 @@ use crate::groups::pattern::Pattern;
 use crate::groups::records::{ConsumerMemberValue, Record};
 use crate::groups::{
     ConsumerHeartbeat, ConsumerHeartbeatAnswer, GroupAnswer, GroupSettings, Token, Topics,
+    config_millis,
 };
 
 const JOIN: i32 = 0;
@@ -204,13 +205,12 @@ impl Heartbeat<'_> {
             Some((id, _)) if **id == *request.member => id.clone(),
             _ => request.member.as_str().into(),
         };
+        let session = config_millis(&request.group, self.topics, "consumer.session.timeout.ms")
+            .unwrap_or(self.settings.consumer_session_timeout);
         out.soft(SoftChange::Session {
             group: request.group.as_str().into(),
             member: id.clone(),
-            until: self
-                .now
-                .mono
-                .saturating_add(self.settings.consumer_session_timeout),
+            until: self.now.mono.saturating_add(session),
             synced: false,
         });
 
@@ -228,7 +228,7 @@ impl Heartbeat<'_> {
                 });
             }
             let current = next.as_ref().unwrap_or(&member.current);
-            return Ok(self.outcome(request, id, before, current));
+            return Ok(self.outcome(request, id, before, current, self.group));
         }
 
         let subscribes_anew = self.upgraded || subscribes_anew(stored, &value);
@@ -247,7 +247,8 @@ impl Heartbeat<'_> {
             draft.bump(self.topics);
         }
         let current = draft.reconcile(&id, owned.as_ref());
-        Ok(self.outcome(request, id, before, &current))
+        let state = draft.state;
+        Ok(self.outcome(request, id, before, &current, &state))
     }
 
     fn outcome(
@@ -256,7 +257,14 @@ impl Heartbeat<'_> {
         member: Arc<str>,
         before: Option<&Member>,
         current: &Current,
+        group: &Consumer,
     ) -> Outcome {
+        let usually = config_millis(
+            &request.group,
+            self.topics,
+            "consumer.heartbeat.interval.ms",
+        )
+        .unwrap_or(self.settings.consumer_heartbeat_interval);
         let whole = request.rebalance_timeout.is_some()
             && (request.subscribed_topics.is_some() || request.subscribed_pattern.is_some())
             && request.owned.is_some();
@@ -273,7 +281,7 @@ impl Heartbeat<'_> {
             member,
             epoch: current.epoch,
             assignment: tell.then(|| by_topic(current.assigned.keys())),
-            interval: self.settings.consumer_heartbeat_interval,
+            interval: group.interval(current, usually, self.now),
             after: before.map_or(Offset::ZERO, |b| b.changed_at),
         }
     }

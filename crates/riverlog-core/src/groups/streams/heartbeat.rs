@@ -15,6 +15,7 @@ use super::{
 };
 use crate::Now;
 use crate::groups::effects::{Out, SoftChange};
+use crate::groups::members;
 use crate::groups::records::{
     Record, StreamsMemberValue, StreamsRecord, StreamsTopology, Subtopology,
 };
@@ -276,7 +277,7 @@ impl Heartbeat<'_> {
         let mut answer = StreamsHeartbeatAnswer {
             member: id.to_string(),
             member_epoch: current.epoch,
-            heartbeat_interval: self.interval(&request, state),
+            heartbeat_interval: self.interval(&request, state, &current),
             task_offset_interval: self.settings.streams_task_offset_interval,
             acceptable_recovery_lag: self.settings.streams_acceptable_recovery_lag,
             status: self.status(&request, state, &id, configured.as_ref()),
@@ -399,10 +400,15 @@ impl Heartbeat<'_> {
         }
     }
 
-    /// When the member is to come again: as configured, or when the first assignment is there.
-    fn interval(&self, request: &StreamsHeartbeat, state: &Streams) -> Duration {
+    /// When the member is to come again, which is at `current`: as configured, or when the first assignment is there, or soon where others
+    /// have something to give back to it.
+    fn interval(&self, request: &StreamsHeartbeat, state: &Streams, current: &Current) -> Duration {
         let interval = heartbeat_interval(&request.group, self.topics, self.settings);
         match state.delayed_until {
+            None if current.state == State::Waiting => {
+                let age = self.now.mono.saturating_sub(state.target_at);
+                members::soon(age, interval, state.members.len())
+            }
             Some(until) => {
                 let rest = until.saturating_sub(self.now.mono).saturating_add(GRACE);
                 rest.min(interval)

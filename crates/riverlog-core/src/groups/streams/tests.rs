@@ -257,6 +257,27 @@ fn the_first_members_are_waited_for() {
 }
 
 #[test]
+fn a_member_that_waits_for_tasks_comes_again_soon() {
+    let mut story = story(GroupSettings::default());
+    let usually = Duration::from_secs(5);
+    is(&send(&mut story, join("a", copies())), 1, "0[0, 1, 2, 3]");
+    let answer = send(&mut story, join("b", copies()));
+    is(&answer, 2, "");
+    assert!(answer.heartbeat_interval < usually, "{answer:?}");
+    story.wait(usually / 2);
+    let half = owns(&[vec![("0".to_owned(), vec![0, 1])], vec![], vec![]]);
+    let given_back = StreamsHeartbeat {
+        owned: half,
+        ..stay("a", 1)
+    };
+    let answer = send(&mut story, given_back);
+    assert_eq!(answer.heartbeat_interval, usually);
+    let answer = send(&mut story, stay("b", 2));
+    is(&answer, 2, "0[2, 3]");
+    assert_eq!(answer.heartbeat_interval, usually);
+}
+
+#[test]
 fn requests_that_can_t_be_are_refused() {
     let mut story = story(GroupSettings {
         streams_max_size: 2,
