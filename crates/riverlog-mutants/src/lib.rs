@@ -277,6 +277,10 @@ mutants! {
         NeverAside = "never-aside",
         /// A node whose disk is full or slow goes on leading.
         AilingLeads = "ailing-leads",
+        /// What a node doesn't answer is never asked by way of another one.
+        QuestionsNotRound = "questions-not-round",
+        /// What came by way of another node is answered directly alone.
+        AnswersNotRound = "answers-not-round",
         /// Nodes that nobody hears of are never fenced.
         SilentNeverFenced = "silent-never-fenced",
         /// Who loses a leadership acknowledges what waits.

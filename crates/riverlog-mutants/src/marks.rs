@@ -124,6 +124,10 @@ marks! {
         NodeGone,
         /// A node that was taken for gone was heard of later.
         GoneAndAlive,
+        /// A node that didn't answer was asked by way of another one.
+        AskedRound,
+        /// A node was answered by way of another one.
+        AnsweredRound,
         /// Another node took over what one with an ailing disk led.
         Relieved,
         /// A node that nobody heard left what it led to others.

@@ -61,6 +61,7 @@ counters! {
     damage_found "damage_found_total" "Ranges of segments whose bytes are not what was written"
     load_failures "group_load_failures_total" "Loads of groups that failed and are tried again"
     peer_messages_refused "peer_messages_refused_total" "Messages of other nodes that could not be read"
+    peer_messages_passed_on "peer_messages_passed_on_total" "Messages that were passed on between two other nodes that don't hear each other"
     replica_cuts "replica_cuts_total" "Times that the tail of a copy was cut, since its leader's log went another way"
     replica_restarts "replica_restarts_total" "Times that a copy began anew, since its leader had removed what came next"
     open_failures "partition_open_failures_total" "Partitions whose log could not be opened"

@@ -502,7 +502,7 @@ impl Node {
                 Timer::Tails => self.cool_tails(now),
                 Timer::Retry => self.retry(now),
                 Timer::Forwards => self.expire_forwards(now),
-                Timer::Asked => self.expire_asked(now),
+                Timer::Asked => self.asked_due(now),
                 Timer::ShareAsks => self.share_asks_due(now),
                 Timer::Burial(burial) => self.bury_again(&burial, now),
                 Timer::Heartbeat => self.beat_and_go_on(now),

@@ -7,6 +7,7 @@ mod nodes;
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use common::*;
 use nodes::Cluster;
 use riverlog_core::groups::{
@@ -14,7 +15,7 @@ use riverlog_core::groups::{
 };
 use riverlog_core::metadata::{AdminCommand, NewTopic, TopicRef};
 use riverlog_core::transactions::{TransactionAnswer, TransactionCommand, TransactionVersion};
-use riverlog_node::{Isolation, NodeSettings, PartitionRef};
+use riverlog_node::{Isolation, NodeSettings, PartitionRef, PeerMessage};
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
 use riverlog_wire::{
@@ -283,6 +284,116 @@ fn a_marker_is_written_once_its_leader_can_be_reached_again() {
     cluster.cut.clear();
     cluster.run(Duration::from_secs(10));
     assert_eq!(committed(&mut cluster), everywhere(&["a"]));
+}
+
+/// Runs transactions while two nodes, the coordinator among them, don't hear each other in some directions, and the third one is the controller.
+fn transactions_across(cut: impl Fn(i32, i32) -> Vec<(i32, i32)>) -> Cluster {
+    let mut cluster = three();
+    let mut who = init(&mut cluster, 1);
+    let coordinator = coordinator(&mut cluster, 1);
+    let other = coordinator % 3 + 1;
+    let third = 6 - coordinator - other;
+    cluster.led_at(third);
+    cluster.run(Duration::from_secs(1));
+    cluster.cut = cut(coordinator, other).into_iter().collect();
+    // Longer than any session.
+    cluster.run(Duration::from_secs(5));
+    let mut values = Vec::new();
+    for value in ["a", "b", "c"] {
+        // As a client: a retry of the same batch is stored once. A leader waits for who doesn't follow it until that one is out of sync.
+        let written = (0..5).any(|_| {
+            let all = write(&mut cluster, who, value, true);
+            all.iter().all(Result::is_ok)
+        });
+        assert!(written, "{value}");
+        who = end(&mut cluster, third, who, true);
+        cluster.run(Duration::from_secs(4));
+        values.push(value);
+        assert_eq!(committed(&mut cluster), everywhere(&values));
+    }
+    assert_eq!(self::coordinator(&mut cluster, third), coordinator);
+    assert_eq!(led(&cluster, other - 1).0, other);
+    assert!(passed_on(&cluster, third) > 0);
+    cluster.cut.clear();
+    cluster.run(Duration::from_secs(12));
+    // Once they hear each other nothing goes round for long.
+    let before = passed_on(&cluster, third);
+    for appended in write(&mut cluster, who, "d", true) {
+        appended.expect("appended");
+    }
+    end(&mut cluster, third, who, true);
+    cluster.run(Duration::from_secs(2));
+    values.push("d");
+    assert_eq!(committed(&mut cluster), everywhere(&values));
+    assert_eq!(passed_on(&cluster, third), before);
+    cluster
+}
+
+fn counted(cluster: &Cluster, id: i32, name: &str) -> f64 {
+    let metrics = cluster.node(id).node().metrics();
+    let found = metrics.iter().find(|metric| metric.name == name);
+    found.expect("a counter").value
+}
+
+fn passed_on(cluster: &Cluster, id: i32) -> u64 {
+    counted(cluster, id, "peer_messages_passed_on_total") as u64
+}
+
+#[test]
+fn transactions_end_while_coordinator_and_leader_dont_hear_each_other() {
+    transactions_across(|one, other| vec![(one, other), (other, one)]);
+}
+
+#[test]
+fn transactions_end_while_a_leader_doesnt_hear_the_coordinator() {
+    transactions_across(|coordinator, leader| vec![(coordinator, leader)]);
+}
+
+#[test]
+fn transactions_end_while_a_coordinator_doesnt_hear_the_leader() {
+    transactions_across(|coordinator, leader| vec![(leader, coordinator)]);
+}
+
+/// A message that is to be passed on to a node (`docs/protocol/peer.md`).
+fn pass_on(kind: u8, node: u8, message: &[u8]) -> Bytes {
+    let len = u8::try_from(message.len() + 1).unwrap();
+    [&[1, kind, 0, 0, 0, node, len], message, &[0]].concat().into()
+}
+
+#[test]
+fn what_is_passed_on_goes_from_one_member_to_another_and_no_further() {
+    let cluster = three();
+    let node = cluster.node(3);
+    let told = [1, 8, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0];
+    let hears = |from: i32, bytes: Bytes| {
+        node.node().on_peer(BrokerId(from), &bytes, node.now());
+        let refused = counted(&cluster, 3, "peer_messages_refused_total");
+        let round = |message: &PeerMessage| matches!(message.bytes[1], 11 | 12);
+        let sent = node.node().take_outbox();
+        (refused, sent.into_iter().filter(round).collect::<Vec<_>>())
+    };
+    let passed = PeerMessage {
+        to: BrokerId(2),
+        bytes: pass_on(12, 1, &told),
+    };
+    assert_eq!(hears(1, pass_on(11, 2, &told)), (0.0, vec![passed]));
+    // To itself, back, to a stranger, from a stranger.
+    assert_eq!(hears(1, pass_on(11, 3, &told)), (1.0, vec![]));
+    assert_eq!(hears(1, pass_on(11, 1, &told)), (2.0, vec![]));
+    assert_eq!(hears(1, pass_on(11, 4, &told)), (3.0, vec![]));
+    assert_eq!(hears(4, pass_on(11, 2, &told)), (4.0, vec![]));
+    // What isn't to go round: something that has gone round already, a report of a follower, noise.
+    let again = pass_on(11, 2, &told);
+    assert_eq!(hears(1, pass_on(11, 2, &again)), (5.0, vec![]));
+    let report = [1, 5, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0];
+    assert_eq!(hears(1, pass_on(11, 2, &report)), (6.0, vec![]));
+    assert_eq!(hears(1, pass_on(11, 2, b"noise")), (7.0, vec![]));
+    // The same for what has been passed on to this node.
+    assert_eq!(hears(2, pass_on(12, 1, &told)), (7.0, vec![]));
+    assert_eq!(hears(2, pass_on(12, 2, &told)), (8.0, vec![]));
+    assert_eq!(hears(2, pass_on(12, 3, &told)), (9.0, vec![]));
+    assert_eq!(hears(2, pass_on(12, 1, &report)), (10.0, vec![]));
+    assert_eq!(hears(2, pass_on(12, 1, &again)), (11.0, vec![]));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod decide;
 mod departures;
+mod detours;
 mod features;
 mod image;
 mod record;
@@ -17,6 +18,7 @@ use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, TopicId};
 
 pub use decide::{check_topic_name, decide};
 pub use departures::{Departures, Way};
+pub use detours::{Detours, Roundabout, UNANSWERED};
 pub use features::{Feature, SUPPORTED};
 pub use image::MetadataImage;
 pub use sessions::Sessions;

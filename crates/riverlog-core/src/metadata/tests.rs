@@ -3,6 +3,7 @@
 mod cluster;
 mod configs;
 mod departures;
+mod detours;
 mod random;
 mod reassign;
 mod record;

@@ -1,13 +1,13 @@
 //! Transactions across nodes: a partition's leader asks the coordinator, and the coordinator has markers written by leaders.
 //!
-//! Both are asked again until they are answered, and do no harm when they come twice: a partition that is in a transaction
-//! already isn't added again, and a marker that is there isn't written again.
+//! Both are asked again until they are answered, by way of another node as well when the one that is meant keeps silent, and do no harm when they
+//! come twice: a partition that is in a transaction already isn't added again, and a marker that is there isn't written again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use riverlog_core::Now;
-use riverlog_core::metadata::TopicRef;
+use riverlog_core::metadata::{TopicRef, UNANSWERED};
 use riverlog_core::transactions::{Place, TransactionAnswer, TransactionCommand};
 use riverlog_log::Marker;
 use riverlog_wire::{BrokerId, ErrorCode};
@@ -22,6 +22,9 @@ use crate::timers::Timer;
 /// How long an answer is waited for. What was asked may have been done all the same.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The pause between the second time that something is asked and the next: a marker that is there may wait for the in-sync replicas.
+const AGAIN: Duration = Duration::from_secs(2);
+
 /// Questions that may wait for their answers.
 const WAITING: usize = 10_000;
 
@@ -30,10 +33,15 @@ const WAITING: usize = 10_000;
 pub(super) struct Asked {
     next: i64,
     waiting: BTreeMap<i64, Waiting>,
+    /// When they are looked at next.
+    look: Option<Duration>,
 }
 
 struct Waiting {
     to: BrokerId,
+    question: Message,
+    /// When it is put again.
+    again: Duration,
     deadline: Duration,
     reply: Reply<TransactionAnswer>,
 }
@@ -117,7 +125,8 @@ impl Node {
         reply: Reply<TransactionAnswer>,
     ) {
         let deadline = now.mono + PATIENCE;
-        let number = {
+        let again = now.mono + UNANSWERED;
+        let question = {
             let mut asked = self.peers.asked.lock();
             if asked.waiting.len() >= WAITING {
                 drop(asked);
@@ -126,16 +135,31 @@ impl Node {
             }
             asked.next += 1;
             let number = asked.next;
+            let question = message(number);
             let waiting = Waiting {
                 to,
+                question: question.clone(),
+                again,
                 deadline,
                 reply,
             };
             asked.waiting.insert(number, waiting);
-            number
+            question
         };
-        self.send_peer(to, &message(number));
-        let (_, first) = self.timers.add(deadline, Timer::Asked);
+        self.say(to, &question, now);
+        self.look_at_asked(again);
+    }
+
+    /// No later than `at`.
+    fn look_at_asked(&self, at: Duration) {
+        {
+            let mut asked = self.peers.asked.lock();
+            if asked.look.is_some_and(|look| look <= at) {
+                return;
+            }
+            asked.look = Some(at);
+        }
+        let (_, first) = self.timers.add(at, Timer::Asked);
         if first {
             self.host.deadline_changed();
         }
@@ -158,12 +182,12 @@ impl Node {
         let image = self.image.load();
         if !places.iter().all(|(name, _)| image.topic(name).is_some()) {
             let answer = TransactionAnswer::Error(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
-            return self.send_peer(from, &Message::Told { number, answer });
+            return self.say(from, &Message::Told { number, answer }, now);
         }
         let node = self.this.clone();
         let reply = Reply::new(move |answer| {
             if let Some(node) = node.upgrade() {
-                node.send_peer(from, &Message::Told { number, answer });
+                node.say(from, &Message::Told { number, answer }, node.as_of(now));
             }
         });
         self.transaction(command, now, reply);
@@ -183,7 +207,7 @@ impl Node {
             if let Some(node) = node.upgrade() {
                 let error = answer.err().unwrap_or(ErrorCode::NONE);
                 let answer = TransactionAnswer::Error(error);
-                node.send_peer(from, &Message::Told { number, answer });
+                node.say(from, &Message::Told { number, answer }, node.as_of(now));
             }
         });
         match self.partition(&TopicRef::Name(topic), partition) {
@@ -203,18 +227,34 @@ impl Node {
         }
     }
 
-    /// Patience has ended with some.
-    pub(crate) fn expire_asked(&self, now: Now) {
-        let expired: Vec<Waiting> = {
+    /// Time has come for some: their patience has ended, or they are put again.
+    pub(crate) fn asked_due(&self, now: Now) {
+        let (expired, again, next) = {
             let mut asked = self.peers.asked.lock();
             let due = asked.waiting.iter().filter(|(_, w)| w.deadline <= now.mono);
             let numbers: Vec<i64> = due.map(|(number, _)| *number).collect();
             let take = |number: &i64| asked.waiting.remove(number);
-            numbers.iter().filter_map(take).collect()
+            let expired: Vec<Waiting> = numbers.iter().filter_map(take).collect();
+            let mut again = Vec::new();
+            for waiting in asked.waiting.values_mut().filter(|w| w.again <= now.mono) {
+                waiting.again = now.mono + AGAIN;
+                again.push((waiting.to, waiting.question.clone()));
+            }
+            let each = asked.waiting.values();
+            let next = each.map(|w| w.again.min(w.deadline)).min();
+            asked.look = None;
+            (expired, again, next)
         };
+        for (to, question) in again {
+            self.does_not_answer(to, now);
+            self.say(to, &question, now);
+        }
         for waiting in expired {
             let answer = TransactionAnswer::Error(ErrorCode::COORDINATOR_NOT_AVAILABLE);
             waiting.reply.send(answer);
+        }
+        if let Some(next) = next {
+            self.look_at_asked(next);
         }
     }
 }

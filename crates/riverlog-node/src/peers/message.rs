@@ -1,12 +1,12 @@
 //! Peer messages as bytes: `docs/protocol/peer.md`.
 
 use bytes::Bytes;
-use riverlog_core::metadata::{AdminAnswer, AdminCommand, AdminResult};
+use riverlog_core::metadata::{AdminAnswer, AdminCommand, AdminResult, Roundabout};
 use riverlog_core::replica::FollowerAnswer;
 use riverlog_core::transactions::{TransactionAnswer, TransactionCommand};
 use riverlog_log::{LogKey, Marker};
 use riverlog_wire::primitives::{DecodeError, Reader, Writer};
-use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, PartitionIndex};
+use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, PartitionIndex};
 
 use crate::replication::{PeerAsk, PeerPart};
 use crate::share::{ShareQuestion, ShareSaid};
@@ -31,6 +31,8 @@ mod kind {
     pub(super) const TOLD: u32 = 8;
     pub(super) const SHARE_ASK: u32 = 9;
     pub(super) const SHARE_SAID: u32 = 10;
+    pub(super) const PASS_ON: u32 = 11;
+    pub(super) const PASSED_ON: u32 = 12;
 }
 
 mod answer {
@@ -113,6 +115,10 @@ pub(crate) enum Message {
         number: i64,
         answer: Result<ShareSaid, ErrorCode>,
     },
+    /// To be passed on to another node.
+    PassOn { to: BrokerId, message: Bytes },
+    /// What another node has sent to be passed on.
+    PassedOn { from: BrokerId, message: Bytes },
 }
 
 /// Bytes that aren't a message of a version that is known.
@@ -134,6 +140,25 @@ impl Message {
     /// Whether a command can be sent to the controller. What it tells itself can't.
     pub(crate) fn can_forward(command: &AdminCommand) -> bool {
         !matches!(command, AdminCommand::Fence { .. })
+    }
+
+    /// What it is if it may go by way of another node: it does no harm when it comes twice, late or out of order, and is about what both
+    /// nodes know by epochs.
+    pub(crate) fn may_go_round(&self) -> Option<Roundabout> {
+        match self {
+            Message::Transaction { .. } | Message::Marker { .. } => Some(Roundabout::Question),
+            Message::ShareAsk { question, .. } => {
+                (!matches!(question, ShareQuestion::Bury(..))).then_some(Roundabout::Question)
+            }
+            Message::Told { .. } | Message::ShareSaid { .. } => Some(Roundabout::Answer),
+            Message::Forward { .. }
+            | Message::Forwarded { .. }
+            | Message::Ask { .. }
+            | Message::Report { .. }
+            | Message::Records { .. }
+            | Message::PassOn { .. }
+            | Message::PassedOn { .. } => None,
+        }
     }
 
     /// `None` for what can't be said: a command that isn't forwarded, or a string that is too long.
@@ -214,6 +239,16 @@ impl Message {
                 w.unsigned_varint(kind::SHARE_SAID);
                 w.i64(*number);
                 share::write_answer(&mut w, answer);
+            }
+            Message::PassOn { to, message } => {
+                w.unsigned_varint(kind::PASS_ON);
+                w.i32(to.0);
+                w.compact_bytes(message);
+            }
+            Message::PassedOn { from, message } => {
+                w.unsigned_varint(kind::PASSED_ON);
+                w.i32(from.0);
+                w.compact_bytes(message);
             }
         }
         match self {
@@ -311,6 +346,14 @@ impl Message {
             kind::SHARE_SAID => Message::ShareSaid {
                 number: r.i64()?,
                 answer: share::read_answer(&mut r)?,
+            },
+            kind::PASS_ON => Message::PassOn {
+                to: BrokerId(r.i32()?),
+                message: r.compact_shared_bytes()?,
+            },
+            kind::PASSED_ON => Message::PassedOn {
+                from: BrokerId(r.i32()?),
+                message: r.compact_shared_bytes()?,
             },
             value => return Err(unknown("kind", value)),
         };

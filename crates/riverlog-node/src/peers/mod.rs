@@ -6,6 +6,7 @@
 mod asked;
 mod forward;
 mod message;
+mod round;
 
 pub(crate) use message::Message;
 
@@ -16,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use riverlog_core::Now;
-use riverlog_core::metadata::{AdminAnswer, TopicImage};
+use riverlog_core::metadata::{AdminAnswer, Detours, TopicImage};
 use riverlog_wire::{BrokerId, ErrorCode, Offset, TopicId};
 
 use crate::controller::AdminReply;
@@ -41,6 +42,7 @@ pub(crate) struct Peers {
     outbox: Mutex<Vec<PeerMessage>>,
     forwards: Mutex<Forwards>,
     asked: Mutex<asked::Asked>,
+    detours: Mutex<Detours>,
 }
 
 #[derive(Default)]
@@ -82,46 +84,57 @@ impl Node {
         }
         self.on_heard(from);
         match Message::decode(bytes) {
-            Ok(Message::Forward { number, command }) => {
+            Ok(message) => self.on_message(from, message, now),
+            Err(_) => self.peer_message_refused(),
+        }
+    }
+
+    fn on_message(&self, from: BrokerId, message: Message, now: Now) {
+        match message {
+            Message::Forward { number, command } => {
                 self.forwarded_here(from, number, command, now);
             }
-            Ok(Message::Forwarded {
+            Message::Forwarded {
                 number,
                 answer,
                 position,
-            }) => self.forward_answered(number, answer, position, now),
-            Ok(Message::Ask {
+            } => self.forward_answered(number, answer, position, now),
+            Message::Ask {
                 number,
                 broker_epoch,
                 asks,
                 catches_up,
-            }) => self.asked_by_follower(from, number, broker_epoch, asks, catches_up, now),
-            Ok(Message::Report { broker_epoch, asks }) => {
+            } => self.asked_by_follower(from, number, broker_epoch, asks, catches_up, now),
+            Message::Report { broker_epoch, asks } => {
                 self.told_by_follower(from, broker_epoch, &asks, now);
             }
-            Ok(Message::Records { number, parts }) => {
+            Message::Records { number, parts } => {
                 self.answered_by_leader(from, number, parts, now);
             }
-            Ok(Message::Transaction { number, command }) => {
+            Message::Transaction { number, command } => {
                 self.asked_as_coordinator(from, number, command, now);
             }
-            Ok(Message::Marker {
+            Message::Marker {
                 number,
                 topic,
                 partition,
                 marker,
-            }) => self.marker_asked(from, number, (topic, partition), marker, now),
-            Ok(Message::Told { number, answer }) => self.told_by_node(from, number, answer),
-            Ok(Message::ShareAsk {
+            } => self.marker_asked(from, number, (topic, partition), marker, now),
+            Message::Told { number, answer } => self.told_by_node(from, number, answer),
+            Message::ShareAsk {
                 number,
                 broker_epoch,
                 epoch,
                 question,
-            }) => self.share_asked(from, number, (broker_epoch, epoch), question, now),
-            Ok(Message::ShareSaid { number, answer }) => {
+            } => self.share_asked(from, number, (broker_epoch, epoch), question, now),
+            Message::ShareSaid { number, answer } => {
                 self.share_answered(from, number, answer, now);
             }
-            Err(_) => self.peer_message_refused(),
+            Message::PassOn { to, message } => self.pass_on(from, to, message),
+            Message::PassedOn {
+                from: sender,
+                message,
+            } => self.came_round(sender, from, &message, now),
         }
     }
 

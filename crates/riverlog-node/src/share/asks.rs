@@ -5,7 +5,7 @@
 //! until its patience ends. That is harmless: of one node's commands about a share partition the coordinator takes
 //! none after a later one ([`riverlog_core::share::ShareTurn`]), and the same one twice is the same as once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -208,7 +208,7 @@ impl Node {
                     epoch,
                     question,
                 };
-                self.send_peer(to, &message);
+                self.say(to, &message, now);
             }
             Place::Nobody => {
                 let error = Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
@@ -351,8 +351,18 @@ impl Node {
 
     /// Time has come for some.
     pub(crate) fn share_asks_due(&self, now: Now) {
-        self.sharing.asks.lock().look = None;
-        self.put_shares_again(now, |ask| ask.again.min(ask.deadline) <= now.mono);
+        let is_due = |ask: &Ask| ask.again.min(ask.deadline) <= now.mono;
+        let silent: BTreeSet<BrokerId> = {
+            let mut asks = self.sharing.asks.lock();
+            asks.look = None;
+            let due = asks.open.values().filter(|ask| is_due(ask));
+            let sent = due.filter_map(|ask| ask.sent).map(|(to, _)| to);
+            sent.filter(|to| *to != self.settings.broker).collect()
+        };
+        for node in silent {
+            self.does_not_answer(node, now);
+        }
+        self.put_shares_again(now, is_due);
         let next = {
             let asks = self.sharing.asks.lock();
             let each = asks.open.values();
@@ -416,7 +426,7 @@ impl Node {
             // What came late is answered as what came before it.
             let is_late = answer == Err(ErrorCode::DUPLICATE_SEQUENCE_NUMBER);
             if let Some(node) = node.upgrade().filter(|_| !is_late) {
-                node.send_peer(from, &Message::ShareSaid { number, answer });
+                node.say(from, &Message::ShareSaid { number, answer }, node.as_of(now));
             }
         });
         if !self.is_lives_epoch(from, broker_epoch) {
