@@ -284,7 +284,7 @@ impl State {
     pub(crate) fn look_after(&mut self, now: Now, warning_ms: Option<i64>, owed: &mut Owed) {
         let high_watermark = self.high_watermark();
         let Some(log) = &mut self.log else { return };
-        log.expire_producers(now.wall_ms);
+        log.expire_producers(now.wall_ms, now.mono);
         if self.upkeep.running {
             // At most one job at a time; the next look finds it again.
             owed.dirty |= !std::mem::replace(&mut self.upkeep.dirty, true);

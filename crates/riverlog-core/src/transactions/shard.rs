@@ -28,6 +28,15 @@ const RETRY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(1);
 const MAX_PARKED: usize = 100;
 
+/// What is left to a transaction that a load finds open, at the least, unless its own time-out is shorter; and to an id that nobody has
+/// used for long.
+///
+/// How long nobody served is told by the wall clock alone, and that may have been set meanwhile: who has a transaction open must not
+/// be fenced for it. Nor for an outage, in which nobody could end a transaction. Bounded, so that one which nobody will end goes also where
+/// coordinators come and go.
+const TRANSACTION_AFTER_LOAD: Duration = Duration::from_secs(60);
+const ID_AFTER_LOAD: Duration = Duration::from_secs(60 * 60);
+
 /// Transactional ids that one decision of time looks at, and records after which it stops.
 const STEP_IDS: usize = 1_000;
 const STEP_RECORDS: usize = 200;
@@ -60,7 +69,7 @@ struct Entry {
     write_at: Option<Duration>,
     /// Requests for the next transaction, in the order in which they came.
     parked: VecDeque<Parked>,
-    /// Of the ongoing transaction, by the time at which it was begun: when it runs out. Read off the wall clock once: one that
+    /// Of the ongoing transaction, by the time at which it was begun: when it runs out. The wall clock is asked once: one that
     /// jumps while it is under way neither ends it nor keeps it open.
     runs_out: Option<(i64, Duration)>,
     alarm: Option<Duration>,
@@ -327,20 +336,14 @@ impl Entry {
         }
         let begun = value.started_ms;
         if self.runs_out.is_none_or(|(of, _)| of != begun) {
-            // Below zero after a wall clock was set back while nobody served: never longer than the time-out.
-            let passed = now.wall_ms.saturating_sub(begun).max(0);
-            let left = i64::from(value.timeout_ms).saturating_sub(passed);
-            let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
+            let timeout = Duration::from_millis(u64::try_from(value.timeout_ms).unwrap_or(0));
+            let left = left_of(timeout, begun, TRANSACTION_AFTER_LOAD, now);
             self.runs_out = Some((begun, now.mono.saturating_add(left)));
         }
     }
 
     /// When time changes this id.
     fn deadline(&self, settings: &TransactionSettings, now: Now) -> Option<Duration> {
-        let after = |ms: i64| {
-            let ms = u64::try_from(ms.saturating_sub(now.wall_ms)).unwrap_or(0);
-            now.mono.saturating_add(Duration::from_millis(ms))
-        };
         let value = &self.value;
         match value.state {
             TransactionState::PrepareCommit | TransactionState::PrepareAbort => {
@@ -351,12 +354,20 @@ impl Entry {
             TransactionState::Ongoing if active(Mutant::TimeOutForgotten) => None,
             TransactionState::Ongoing => self.runs_out.map(|(_, at)| at),
             _ => {
-                let expiration = i64::try_from(settings.id_expiration.as_millis());
-                let expiration = expiration.unwrap_or(i64::MAX);
-                Some(after(value.updated_ms.saturating_add(expiration)))
+                let expiration = settings.id_expiration;
+                let left = left_of(expiration, value.updated_ms, ID_AFTER_LOAD, now);
+                Some(now.mono.saturating_add(left))
             }
         }
     }
+}
+
+/// What is left of a time that began at `begun_ms` on the wall clock: `least` (or all of it, if that is less) however far that clock
+/// went meanwhile, and never more than all of it when it was set back.
+fn left_of(whole: Duration, begun_ms: i64, least: Duration, now: Now) -> Duration {
+    let passed = u64::try_from(now.wall_ms.saturating_sub(begun_ms)).unwrap_or(0);
+    let left = whole.saturating_sub(Duration::from_millis(passed));
+    left.max(least.min(whole))
 }
 
 /// Collects a [`Decision`].

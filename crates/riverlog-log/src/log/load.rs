@@ -14,7 +14,7 @@ use riverlog_wire::{LeaderEpoch, Offset};
 use super::check::{BLOCK, BlockCrc, Summary};
 use super::epochs::{Epochs, parse_epochs};
 use super::facts::Facts;
-use super::producers::{Producers, Told};
+use super::producers::{Looked, Producers, Told};
 use super::proof::{Known, compare, ends_as};
 use super::queue::{Gate, Queued};
 use super::scan::{Scan, ScanRules, Step, Walker, from_start, scan};
@@ -44,6 +44,8 @@ pub(super) struct Loaded {
     pub(super) epochs: Epochs,
     pub(super) epochs_dirty: bool,
     pub(super) producers: Producers,
+    /// When silent producers were last looked for, in this life.
+    pub(super) looked: Option<Looked>,
     /// The snapshot that `producers` began with: what lies before it has nothing to add.
     pub(super) producers_since: Offset,
     /// Producer snapshots in the folder.
@@ -83,6 +85,7 @@ impl Loaded {
             epochs: Epochs::default(),
             epochs_dirty: false,
             producers: Producers::default(),
+            looked: None,
             producers_since: Offset(0),
             snapshots: BTreeSet::new(),
             doomed: Vec::new(),

@@ -45,6 +45,7 @@ mod write;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use riverlog_mutants::{Mutant, active};
 use riverlog_wire::batch::BatchError;
@@ -54,6 +55,7 @@ use crate::volume::{EndCheck, LogMark};
 use crate::wal::Lsn;
 use crate::{DiskError, LogKey, Volume};
 use load::{LoadRules, Loaded, load};
+use producers::Looked;
 
 pub use clean::{Clean, CleanDone, CleanError, CleanRules, CleanStep, Cleanable, Cleaned};
 pub use read::{Read, ReadPlan, Slice, Slices};
@@ -411,12 +413,18 @@ impl Log {
             self.wal_synced = self.wal_synced.max(self.segments_synced);
         }
     }
-    /// Forgets producers that have been silent for `producer_expiration_ms`.
-    pub fn expire_producers(&mut self, now_ms: i64) {
+    /// Forgets producers that have been silent for `producer_expiration_ms`. `mono` is a clock that isn't set: a wall clock that jumps makes
+    /// nobody silent. The first look at a log leaves each of them an hour at least.
+    pub fn expire_producers(&mut self, now_ms: i64, mono: Duration) {
         let (expiration, written) = (self.settings.producer_expiration_ms, self.written);
         // A log that isn't in use has none in memory.
         if let Some(log) = self.loaded.get_mut() {
-            log.producers.expire(now_ms, expiration, written);
+            let now = Looked {
+                wall_ms: now_ms,
+                mono,
+            };
+            let last = log.looked.replace(now);
+            log.producers.expire(last, now, expiration, written);
         }
     }
     /// The producers known here.

@@ -5,6 +5,7 @@
 //! with it, newest first, so that state always equals a replay of what the log holds.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use riverlog_mutants::{Mutant, active};
 use riverlog_wire::batch::{BatchHeader, EndTxnMarker};
@@ -73,6 +74,46 @@ pub(super) enum Repeated {
     Known(Stored),
     /// It was stored before those: where isn't known any more, but it ends at this offset at the latest.
     Before(Offset),
+}
+
+/// When silence was looked for. What is kept of a producer is the wall clock's time, which may be set: who is silent for a moment must not be
+/// forgotten for that, as what it sends again would be stored twice.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Looked {
+    pub(super) wall_ms: i64,
+    /// Never goes back.
+    pub(super) mono: Duration,
+}
+
+/// The wall clock was set when it is further ahead than this.
+const SET_MS: i64 = 60_000;
+/// What a producer has left at the least when a log is first looked at: how long nobody did is told by the wall clock alone.
+const AFTER_LOAD_MS: i64 = 3_600_000;
+
+impl Looked {
+    /// When a producer was heard of by today's wall clock, that was heard of at `seen` by the one of its time.
+    fn corrected(self, seen: i64, last: Option<Looked>, expiration: i64) -> i64 {
+        let seen = match last {
+            None => {
+                let most = expiration.saturating_sub(AFTER_LOAD_MS.min(expiration));
+                seen.max(self.wall_ms.saturating_sub(most))
+            }
+            Some(last) => {
+                let passed = self.mono.saturating_sub(last.mono).as_millis();
+                let passed = i64::try_from(passed).unwrap_or(i64::MAX);
+                let by_wall = self.wall_ms.saturating_sub(last.wall_ms);
+                let ahead = by_wall.saturating_sub(passed);
+                // What came since the last look may have come after the clock was set.
+                let of_now = seen >= self.wall_ms.saturating_sub(passed);
+                match ahead > SET_MS && !of_now {
+                    true => seen.saturating_add(ahead),
+                    false => seen,
+                }
+            }
+        };
+        // The wall clock went back.
+        seen.min(self.wall_ms)
+    }
 }
 
 /// One producer.
@@ -570,8 +611,14 @@ impl Producers {
     }
 
     /// Forgets producers that were silent for longer than `expiration_ms`, unless they have a transaction open, or a batch
-    /// of theirs is at or after `written`: that one may still be taken back.
-    pub(super) fn expire(&mut self, now_ms: i64, expiration_ms: u64, written: Offset) -> usize {
+    /// of theirs is at or after `written`: that one may still be taken back. `last` is when that was last looked for.
+    pub(super) fn expire(
+        &mut self,
+        last: Option<Looked>,
+        now: Looked,
+        expiration_ms: u64,
+        written: Offset,
+    ) -> usize {
         let expiration = i64::try_from(expiration_ms).unwrap_or(i64::MAX);
         let before = self.map.len();
         self.map.retain(|id, p| {
@@ -579,15 +626,14 @@ impl Producers {
                 true => expiration.min(ProducerId::KEYED_FOR_MS),
                 false => expiration,
             };
-            match p.seen {
+            p.seen = Seen::At(match p.seen {
                 // A backfill's records are old the moment they arrive: silence counts from when we first look.
-                Seen::Unknown(_) => p.seen = Seen::At(now_ms),
-                // The wall clock went back.
-                Seen::At(ms) if ms > now_ms => p.seen = Seen::At(now_ms),
-                Seen::At(_) => {}
-            }
+                Seen::Unknown(_) => now.wall_ms,
+                Seen::At(ms) => now.corrected(ms, last, expiration),
+            });
             let in_flight = p.newest() >= written;
-            in_flight || p.transaction.is_some() || now_ms.saturating_sub(p.seen.ms()) <= expiration
+            let silent = now.wall_ms.saturating_sub(p.seen.ms());
+            in_flight || p.transaction.is_some() || silent <= expiration
         });
         before - self.map.len()
     }

@@ -509,6 +509,119 @@ fn a_wall_clock_that_jumps_neither_ends_a_transaction_nor_keeps_it_open() {
 }
 
 #[test]
+fn a_load_gives_an_open_transaction_time_however_far_the_wall_clock_went() {
+    story(
+        TWO,
+        "
+        a: init short 5000
+        a: add2 short p
+        b: init default
+        b: add2 default p
+        c: init long 900000
+        c: add2 long p
+        wait 4000
+        jump 86400000
+        reload
+        wait 4999
+        wait 1
+        wait 54999
+        wait 1
+        ",
+        expect![[r#"
+            a: init short 5000
+                + short Empty 1000/0
+              1000/0
+            a: add2 short p
+                + short Ongoing 1000/0 p-0
+              NONE
+            b: init default
+                + default Empty 1001/0
+              1001/0
+            b: add2 default p
+                + default Ongoing 1001/0 p-0
+              NONE
+            c: init long 900000
+                + long Empty 1002/0
+              1002/0
+            c: add2 long p
+                + long Ongoing 1002/0 p-0
+              NONE
+            wait 4000
+            jump 86400000
+            reload
+            wait 4999
+            wait 1
+                + short PrepareAbort 1000/1 p-0
+                ! abort short 1000/1 p-0
+            wait 54999
+            wait 1
+                + default PrepareAbort 1001/1 p-0
+                + long PrepareAbort 1002/1 p-0
+                ! abort default 1001/1 p-0
+                ! abort long 1002/1 p-0
+        "#]],
+    );
+}
+
+#[test]
+fn a_transaction_goes_on_growing_older_over_loads() {
+    story(
+        TWO,
+        "
+        a: init pay 900000
+        a: add2 pay p
+        wait 800000
+        reload
+        wait 99999
+        wait 1
+        ",
+        expect![[r#"
+            a: init pay 900000
+                + pay Empty 1000/0
+              1000/0
+            a: add2 pay p
+                + pay Ongoing 1000/0 p-0
+              NONE
+            wait 800000
+            reload
+            wait 99999
+            wait 1
+                + pay PrepareAbort 1000/1 p-0
+                ! abort pay 1000/1 p-0
+        "#]],
+    );
+}
+
+#[test]
+fn a_wall_clock_that_was_set_back_before_a_load_gives_no_more_than_the_time_out() {
+    story(
+        TWO,
+        "
+        a: init pay 5000
+        a: add2 pay p
+        jump -86400000
+        reload
+        wait 4999
+        wait 1
+        ",
+        expect![[r#"
+            a: init pay 5000
+                + pay Empty 1000/0
+              1000/0
+            a: add2 pay p
+                + pay Ongoing 1000/0 p-0
+              NONE
+            jump -86400000
+            reload
+            wait 4999
+            wait 1
+                + pay PrepareAbort 1000/1 p-0
+                ! abort pay 1000/1 p-0
+        "#]],
+    );
+}
+
+#[test]
 fn nobody_runs_out_of_time_for_what_the_disk_is_slow_at() {
     story(
         ONE,
@@ -561,6 +674,43 @@ fn an_id_that_nobody_uses_is_forgotten() {
                 - pay
             a: add2 pay p
               INVALID_PRODUCER_ID_MAPPING
+        "#]],
+    );
+}
+
+#[test]
+fn a_load_forgets_no_id_at_once_however_far_the_wall_clock_went() {
+    story(
+        TWO,
+        "
+        a: init idle
+        b: init used
+        jump 864000000
+        reload
+        wait 3599999
+        b: add2 used p
+        b: commit2 used
+        wait 1
+        ",
+        expect![[r#"
+            a: init idle
+                + idle Empty 1000/0
+              1000/0
+            b: init used
+                + used Empty 1001/0
+              1001/0
+            jump 864000000
+            reload
+            wait 3599999
+            b: add2 used p
+                + used Ongoing 1001/0 p-0
+              NONE
+            b: commit2 used
+                + used PrepareCommit 1001/1 p-0
+                ! commit used 1001/1 p-0
+              1001/1
+            wait 1
+                - idle
         "#]],
     );
 }

@@ -1,6 +1,7 @@
 //! Idempotent producers: B23, FC-12.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use riverlog_wire::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence};
 
@@ -183,12 +184,88 @@ fn an_idle_producer_is_forgotten_and_goes_on() {
     let (volume, mut log) = open(Arc::new(MemoryDisk::new()), settings);
     // The records' own times are of 1970: what counts is when they came.
     put(&volume, &mut log, from_producer(1, 0, 0, 2));
-    log.expire_producers(1_000_500);
+    expire(&mut log, 1_000_000);
+    expire(&mut log, 1_000_500);
     assert_eq!(log.producers().len(), 1);
-    log.expire_producers(1_001_001);
+    expire(&mut log, 1_001_001);
     assert_eq!(log.producers().len(), 0);
     let next = put(&volume, &mut log, from_producer(1, 0, 2, 1));
     assert_eq!(next.first, Offset(2));
+}
+
+#[test]
+fn a_wall_clock_that_is_set_makes_no_producer_silent() {
+    const DAY_MS: i64 = 86_400_000;
+    let settings = LogSettings {
+        producer_expiration_ms: DAY_MS as u64,
+        ..small()
+    };
+    let (volume, mut log) = open(Arc::new(MemoryDisk::new()), settings);
+    put(&volume, &mut log, from_producer(1, 0, 0, 1));
+    let start = Duration::from_secs(1);
+    log.expire_producers(1_000_000, start);
+    // Ahead by ten days: what it sends again is known.
+    let minute = Duration::from_secs(60);
+    log.expire_producers(1_060_000 + 10 * DAY_MS, start + minute);
+    assert!(
+        append(&mut log, from_producer(1, 0, 0, 1))
+            .unwrap()
+            .duplicate
+    );
+    // Back again, and to where it was: silence goes on to be counted by the other clock.
+    let half = Duration::from_millis(DAY_MS as u64 / 2);
+    log.expire_producers(1_000_000 + DAY_MS / 2, start + half);
+    assert_eq!(log.producers().len(), 1);
+    log.expire_producers(1_000_000 + 40 * DAY_MS, start + half * 2);
+    assert_eq!(log.producers().len(), 1);
+    let later = start + half * 3;
+    log.expire_producers(
+        1_000_001 + 40 * DAY_MS + DAY_MS / 2,
+        later + Duration::from_millis(1),
+    );
+    assert_eq!(log.producers().len(), 0);
+}
+
+#[test]
+fn a_producer_that_spoke_after_the_clock_was_set_is_silent_from_then() {
+    let settings = LogSettings {
+        producer_expiration_ms: 3_600_000,
+        ..small()
+    };
+    let (volume, mut log) = open(Arc::new(MemoryDisk::new()), settings);
+    append(&mut log, from_producer(2, 0, 0, 1)).unwrap();
+    log.expire_producers(0, Duration::ZERO);
+    // It comes at 1,000,000, when the clock stood at 0 a moment before.
+    put(&volume, &mut log, from_producer(1, 0, 0, 1));
+    log.expire_producers(1_000_010, Duration::from_millis(10));
+    assert_eq!(log.producers()[0].last_timestamp, 1_000_000);
+}
+
+#[test]
+fn a_load_leaves_each_producer_an_hour_however_long_nobody_looked() {
+    const HOUR_MS: i64 = 3_600_000;
+    let settings = LogSettings {
+        producer_expiration_ms: 24 * HOUR_MS as u64,
+        ..small()
+    };
+    let disk = Arc::new(MemoryDisk::new());
+    let (volume, mut log) = open(disk.clone(), settings.clone());
+    put(&volume, &mut log, from_producer(1, 0, 0, 1));
+    expire(&mut log, 1_000_000);
+    close(volume, log);
+    let (_volume, mut log) = open(disk, settings);
+    log.know_transactions().unwrap();
+    let started = 1_000_000 + 1_000 * HOUR_MS;
+    expire(&mut log, started);
+    assert!(
+        append(&mut log, from_producer(1, 0, 0, 1))
+            .unwrap()
+            .duplicate
+    );
+    expire(&mut log, started + HOUR_MS);
+    assert_eq!(log.producers().len(), 1);
+    expire(&mut log, started + HOUR_MS + 1);
+    assert_eq!(log.producers().len(), 0);
 }
 
 #[test]
@@ -199,9 +276,10 @@ fn an_idempotency_key_is_forgotten_after_an_hour() {
     put(&volume, &mut log, from_producer(1, 0, 0, 2));
     let again = append(&mut log, from_producer(key, 0, 1234, 2)).unwrap();
     assert!(again.duplicate);
-    log.expire_producers(1_000_000 + ProducerId::KEYED_FOR_MS);
+    expire(&mut log, 1_000_000);
+    expire(&mut log, 1_000_000 + ProducerId::KEYED_FOR_MS);
     assert_eq!(log.producers().len(), 2);
-    log.expire_producers(1_000_001 + ProducerId::KEYED_FOR_MS);
+    expire(&mut log, 1_000_001 + ProducerId::KEYED_FOR_MS);
     let left = log.producers();
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].id, ProducerId(1));
@@ -229,7 +307,8 @@ fn a_hundred_thousand_producers_that_are_gone_take_nothing() {
     }
     write(&mut log).unwrap();
     flush(&volume, &mut log);
-    log.expire_producers(1_001_001);
+    expire(&mut log, 1_000_000);
+    expire(&mut log, 1_001_001);
     assert_eq!(log.producers().len(), 0);
     put(&volume, &mut log, from_producer(PRODUCERS, 0, 0, 1));
     sync(&mut log).unwrap();
@@ -252,10 +331,11 @@ fn a_producer_with_a_batch_in_flight_is_not_forgotten() {
     };
     let (_volume, mut log) = open(Arc::new(MemoryDisk::new()), settings);
     append(&mut log, from_producer(1, 0, 0, 1)).unwrap();
-    log.expire_producers(9_000_000);
+    expire(&mut log, 1_000_000);
+    expire(&mut log, 9_000_000);
     assert_eq!(log.producers().len(), 1);
     write(&mut log).unwrap();
-    log.expire_producers(9_000_000);
+    expire(&mut log, 9_000_000);
     assert_eq!(log.producers().len(), 0);
 }
 

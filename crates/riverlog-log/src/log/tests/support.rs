@@ -1,6 +1,7 @@
 //! A log in a volume on a disk, and batches to put into it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use riverlog_wire::batch::{BatchBuilder, batches};
@@ -79,6 +80,12 @@ pub(super) fn as_leader(epoch: i32) -> AppendAs {
 
 pub(super) fn append(log: &mut Log, bytes: Vec<u8>) -> Result<Appended, AppendError> {
     log.append(bytes, as_leader(0))
+}
+
+/// Silent producers are looked for, by clocks that go alike.
+pub(super) fn expire(log: &mut Log, now_ms: i64) {
+    let mono = Duration::from_millis(now_ms.unsigned_abs());
+    log.expire_producers(now_ms, mono);
 }
 
 /// One record of a transaction, which it may begin.

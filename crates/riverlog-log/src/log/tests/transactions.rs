@@ -5,8 +5,8 @@ use std::sync::Arc;
 use riverlog_wire::{LeaderEpoch, Offset, ProducerEpoch, ProducerId};
 
 use super::support::{
-    append, as_leader, close, end, flush, from_producer, in_transaction, marker, open, small, sync,
-    transactional, write,
+    append, as_leader, close, end, expire, flush, from_producer, in_transaction, marker, open,
+    small, sync, transactional, write,
 };
 use crate::Volume;
 use crate::disk::{Disk, MemoryDisk, OpenMode};
@@ -208,8 +208,8 @@ fn open_transactions_survive_a_stop_and_a_crash_and_no_expiry_takes_them() {
     let (volume, mut log) = open(disk.clone(), settings.clone());
     log.know_transactions().unwrap();
     assert_eq!(log.first_unstable_offset(Offset(4)), Some(Offset(1)));
-    log.expire_producers(2_000_000);
-    log.expire_producers(3_000_000);
+    expire(&mut log, 2_000_000);
+    expire(&mut log, 3_000_000);
     assert_eq!(log.producers().len(), 1);
     assert_eq!(refused(in_transaction(&mut log, 1, 2, 1)), "producer");
     append(&mut log, transactional(1, 3, 1)).unwrap();
