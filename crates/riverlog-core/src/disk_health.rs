@@ -4,6 +4,9 @@
 //! the node tells the controller, which lets others lead. A disk is ailing from the moment at which it refuses writes, or a group commit
 //! has been out for longer than `slow`; and until neither was seen for a while, which grows each time that it falls ill again soon: a
 //! disk at the edge must not send leaderships to and fro.
+//!
+//! A node that stood still (a stopped process, a paused machine) finds its commit out for as long as that. It isn't the disk's fault: whoever
+//! hasn't looked for longer than `slow` takes nothing of that time for it.
 
 use std::time::Duration;
 
@@ -21,6 +24,8 @@ pub struct DiskHealth {
     rest: Duration,
     /// When the group commit that is out went out.
     out: Option<Duration>,
+    /// When its health was last asked for, which happens many times in `slow`.
+    looked: Option<Duration>,
     ailing: bool,
     /// When something was wrong last, or it was found well again.
     since: Option<Duration>,
@@ -33,6 +38,7 @@ impl DiskHealth {
             slow,
             rest: slow * REST,
             out: None,
+            looked: None,
             ailing: false,
             since: None,
         }
@@ -45,6 +51,7 @@ impl DiskHealth {
 
     /// It came back.
     pub fn ended(&mut self, now: Duration) {
+        self.leave_out_a_standstill(now);
         if let Some(began) = self.out.take() {
             // Half of what it takes to fall ill keeps it so.
             let most = if self.ailing {
@@ -60,6 +67,8 @@ impl DiskHealth {
 
     /// Whether others had better lead, as of now. `takes`: whether it takes writes at all.
     pub fn is_ailing(&mut self, takes: bool, now: Duration) -> bool {
+        self.leave_out_a_standstill(now);
+        self.looked = Some(now);
         let late = self
             .out
             .is_some_and(|began| now.saturating_sub(began) > self.slow);
@@ -74,6 +83,14 @@ impl DiskHealth {
             self.since = Some(now);
         }
         self.ailing
+    }
+
+    fn leave_out_a_standstill(&mut self, now: Duration) {
+        let stood = self.looked.map(|at| now.saturating_sub(at));
+        if let (Some(stood), Some(began)) = (stood.filter(|s| *s > self.slow), &mut self.out) {
+            *began = began.saturating_add(stood).min(now);
+        }
+        self.looked = self.looked.map(|_| now);
     }
 
     fn fall_ill(&mut self, now: Duration) {
@@ -124,6 +141,28 @@ mod tests {
         disk.began(s(25));
         disk.ended(s(28));
         assert!(!disk.is_ailing(true, s(28)));
+    }
+
+    #[test]
+    fn a_node_that_stood_still_does_not_take_its_disk_for_slow() {
+        let mut disk = DiskHealth::new(s(5));
+        for at in 1..10 {
+            assert!(!disk.is_ailing(true, s(at)));
+        }
+        disk.began(s(9));
+        // It stood still from 9 to 60, and looks before the commit comes back, or when it does.
+        let mut other = disk.clone();
+        assert!(!disk.is_ailing(true, s(60)));
+        disk.ended(s(61));
+        assert!(!disk.is_ailing(true, s(61)));
+        other.ended(s(60));
+        assert!(!other.is_ailing(true, s(61)));
+        // Slow is what takes long while the node looks.
+        disk.began(s(62));
+        for at in 62..67 {
+            assert!(!disk.is_ailing(true, s(at)));
+        }
+        assert!(disk.is_ailing(true, s(68)));
     }
 
     #[test]

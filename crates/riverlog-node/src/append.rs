@@ -195,6 +195,9 @@ impl Node {
                 format!("acks is {}; it can be -1 (all), 0 or 1", command.acks),
             ));
         }
+        if self.is_aside() && !partition.leads.load(Ordering::Acquire) {
+            return Err(AppendFailure::moved());
+        }
         if partition.topic.internal {
             return Err(AppendFailure::new(
                 ErrorCode::INVALID_TOPIC_EXCEPTION,

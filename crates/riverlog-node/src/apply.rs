@@ -113,6 +113,7 @@ impl Node {
         if self.settings.quorum == Quorum::Shared {
             self.drop_moved_held(now);
             self.share_asks_moved(now);
+            self.metadata_applied(now);
         }
     }
 

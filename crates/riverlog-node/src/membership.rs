@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, MetadataImage};
 use riverlog_mutants::{Mutant, active};
-use riverlog_wire::ErrorCode;
+use riverlog_wire::{ErrorCode, Offset};
 
 use crate::command::Reply;
 use crate::controller::AdminReply;
@@ -46,6 +46,9 @@ struct State {
     asked: bool,
     /// When that went out.
     asked_at: Duration,
+    /// Until when a heartbeat was confirmed, with the metadata that the controller had then and this node hasn't applied yet: others may
+    /// lead by it what this one led.
+    confirmed: Option<(Duration, Offset)>,
     /// This node leads the quorum, and a majority doesn't answer it: what it confirms to itself says nothing.
     unanswered: bool,
 }
@@ -62,6 +65,7 @@ impl Membership {
                 may_stop: false,
                 asked: false,
                 asked_at: Duration::ZERO,
+                confirmed: None,
                 unanswered: false,
             }),
             ends: AtomicU64::new(match quorum {
@@ -264,15 +268,18 @@ impl Node {
         {
             let mut state = self.membership.state.lock();
             state.asked = false;
-            if answer.is_ok() && !(here && state.unanswered) {
-                // The controller counts from when it heard this, which was later.
-                let end = state.asked_at + self.settings.cluster.session;
-                self.membership.lives_until(end);
-            }
             match answer {
                 Ok(AdminAnswer::Heartbeat {
                     may_stop, position, ..
                 }) => {
+                    if !(here && state.unanswered) {
+                        // The controller counts from when it heard this, which was later.
+                        let end = state.asked_at + self.settings.cluster.session;
+                        let waits = state.confirmed.is_some_and(|(_, until)| until <= position);
+                        if !waits {
+                            state.confirmed = Some((end, position));
+                        }
+                    }
                     first = image.position >= position && !state.caught_up;
                     state.caught_up |= first;
                     state.may_stop = may_stop && image.position >= position;
@@ -296,11 +303,24 @@ impl Node {
         if first {
             self.remove_strays(&image);
         }
-        if self.is_aside() {
-            self.step_aside(now);
-        }
+        self.metadata_applied(now);
         if !self.is_let_in() && first {
             self.beat(now);
+        }
+    }
+
+    /// The session lasts on when the node has the metadata that the controller had as it confirmed that.
+    pub(crate) fn metadata_applied(&self, now: Now) {
+        let position = self.image.load().position;
+        let confirmed = {
+            let mut state = self.membership.state.lock();
+            state.confirmed.take_if(|(_, until)| position >= *until)
+        };
+        if let Some((end, _)) = confirmed {
+            self.membership.lives_until(end);
+        }
+        if self.is_aside() {
+            self.step_aside(now);
         }
     }
 

@@ -555,9 +555,16 @@ impl Node {
     }
 
     /// The host's clocks say `now`. Most calls say so; one that has no time goes by the latest that was said.
+    ///
+    /// A process that stood still serves what waits at its sockets before any of its timers. What others have done meanwhile it doesn't know
+    /// yet: it steps aside first, as after any session in which nobody heard it.
     pub fn saw(&self, now: Now) {
         let nanos = u64::try_from(now.mono.as_nanos()).unwrap_or(u64::MAX);
-        self.latest.fetch_max(nanos, Ordering::Relaxed);
+        let before = self.latest.fetch_max(nanos, Ordering::Relaxed);
+        let stood = Duration::from_nanos(nanos.saturating_sub(before));
+        if stood > self.settings.cluster.session && self.settings.quorum == Quorum::Shared {
+            self.step_aside(now);
+        }
     }
 
     /// The latest time that a call has brought.

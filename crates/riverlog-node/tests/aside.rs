@@ -12,8 +12,8 @@ use nodes::Cluster;
 use riverlog_core::metadata::{AdminCommand, NewTopic, TopicRef};
 use riverlog_log::disk::{FaultOn, Times};
 use riverlog_node::{
-    ClusterSettings, FetchCommand, FetchPartition, Isolation, Lane, NodeSettings, OffsetQuery,
-    PartitionRef,
+    AppendAnswer, AppendCommand, AppendFailure, ClusterSettings, FetchCommand, FetchPartition,
+    Isolation, Lane, NodeSettings, OffsetQuery, PartitionRef, Reply,
 };
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, TopicId};
 
@@ -181,11 +181,53 @@ fn a_leader_that_stood_still_tells_nothing_before_it_has_heard_again() {
         OffsetQuery::Latest,
         Isolation::ReadUncommitted,
         LeaderEpoch::NONE,
-        riverlog_node::Reply::new(move |answer: riverlog_node::OffsetAnswer| {
+        Reply::new(move |answer: riverlog_node::OffsetAnswer| {
             sender.send(answer.error).expect("somebody waits");
         }),
     );
     assert_eq!(receiver.recv(), Ok(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+}
+
+/// What it refuses by what it knew could be final for a client: that its producer is fenced, say.
+#[test]
+fn a_leader_that_stood_still_refuses_nobody_by_what_it_knew() {
+    let mut cluster = three();
+    let known = cluster.led(1, "t");
+    let id = cluster
+        .node(1)
+        .ask(|node, now, reply| node.init_producer(now, reply));
+    let (id, _) = cluster.wait(&id).expect("an id");
+    let numbered =
+        |cluster: &Cluster, on: i32, sequence| idempotent(cluster.node(on), id, sequence, &["a"]);
+    for sequence in 0..2 {
+        let batch = numbered(&cluster, 1, sequence);
+        let answer = cluster.send(1, &known, batch, -1);
+        assert!(cluster.wait(&answer).is_ok());
+    }
+    let frozen = cluster.nodes[0].take().unwrap();
+    cluster.run(s(4));
+    let now_led = cluster.led(2, "t");
+    for sequence in 2..4 {
+        let batch = numbered(&cluster, 2, sequence);
+        let answer = cluster.send(2, &now_led, batch, -1);
+        assert!(cluster.wait(&answer).is_ok());
+    }
+    // By what it knew a batch is missing.
+    let batch = numbered(&cluster, 2, 4);
+    let now = cluster.node(2).now();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let command = AppendCommand {
+        batch,
+        acks: -1,
+        timeout: s(10),
+    };
+    let reply = Reply::new(move |answer: Result<AppendAnswer, AppendFailure>| {
+        sender.send(answer).expect("somebody waits");
+    });
+    frozen.node().append(&known, command, now, reply);
+    let refused = receiver.try_recv().expect("an answer at once");
+    let refused = refused.expect_err("it doesn't lead");
+    assert_eq!(refused.error, ErrorCode::NOT_LEADER_OR_FOLLOWER);
 }
 
 #[test]

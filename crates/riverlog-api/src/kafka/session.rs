@@ -87,6 +87,7 @@ impl Session {
     ///
     /// - Errors: the host must not read on. Responses to what was asked before may still be taken; they end with the same error.
     pub fn on_frame(&mut self, frame: &Bytes, now: Now) -> Result<(), Close> {
+        self.door.node.saw(now);
         let mut reader = Reader::shared(frame);
         let header = RequestHeader::decode(&mut reader)
             .map_err(|e| Close::new(format!("a request header can't be read: {e}")))?;

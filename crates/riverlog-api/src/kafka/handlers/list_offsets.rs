@@ -18,7 +18,6 @@ use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: ListOffsetsRequest, responder: Responder) {
     let version = context.version;
-    context.door.node.saw(context.now);
     let isolation = super::isolation(request.isolation_level);
     let twice = asked_twice(&request.topics);
     let shape: Vec<(String, usize)> = request
