@@ -65,6 +65,9 @@ pub(crate) struct Options {
     /// A setting of the server. With `riverlog.durability=page-cache` a power cut must be found out
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// What librdkafka writes into clients.log: its setting `debug`, "cgrp,protocol" say
+    #[arg(long, value_name = "CONTEXTS")]
+    client_debug: Option<String>,
     /// Keep the work folder also when all went well
     #[arg(long)]
     keep: bool,

@@ -31,6 +31,7 @@ pub(crate) struct Stage {
     /// What the drill has to tell besides the checker, "3 kills" say.
     pub(crate) notes: Vec<String>,
     seed: u64,
+    client_debug: Option<String>,
     events: Vec<Event>,
     // Dropped in this order: clients, server, disk.
     pub(crate) workload: Option<Workload>,
@@ -111,6 +112,7 @@ impl Stage {
             rounds: options.rounds.unwrap_or(drill.rounds),
             notes: Vec::new(),
             seed: options.seed,
+            client_debug: options.client_debug.clone(),
             events: Vec::new(),
             workload: None,
             server: None,
@@ -130,7 +132,11 @@ impl Stage {
         let port = self.launch.port;
         let at = address(port);
         let brokers = at.to_string();
-        let workload = Workload::start(&self.python, &self.folder, at, &brokers, self.seed, load)?;
+        let load = Load {
+            debug: self.client_debug.clone(),
+            ..load.clone()
+        };
+        let workload = Workload::start(&self.python, &self.folder, at, &brokers, self.seed, &load)?;
         self.workload = Some(workload);
         self.tell("progress", PATIENCE_S)?;
         Ok(())

@@ -27,6 +27,8 @@ pub(crate) struct Load {
     pub(crate) most_bytes: u32,
     /// Copies of the topic; with several, two of them must have what is acknowledged.
     pub(crate) replicas: u32,
+    /// What librdkafka is to tell of itself.
+    pub(crate) debug: Option<String>,
 }
 
 impl Default for Load {
@@ -36,6 +38,7 @@ impl Default for Load {
             rate: 300,
             most_bytes: 1500,
             replicas: 1,
+            debug: None,
         }
     }
 }
@@ -79,6 +82,7 @@ impl Workload {
             .args(["--rate", &load.rate.to_string()])
             .args(["--most-bytes", &load.most_bytes.to_string()])
             .args(["--replicas", &load.replicas.to_string()])
+            .args(load.debug.iter().flat_map(|what| ["--debug", what]))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)

@@ -66,6 +66,7 @@ struct Trio {
     rounds: u32,
     notes: Vec<String>,
     seed: u64,
+    client_debug: Option<String>,
     events: Vec<Event>,
     // Dropped in this order: clients, nodes, networks.
     workload: Option<Workload>,
@@ -174,6 +175,7 @@ impl Trio {
             rounds: options.rounds.unwrap_or(drill.rounds),
             notes: Vec::new(),
             seed: options.seed,
+            client_debug: options.client_debug.clone(),
             events: Vec::new(),
             workload: None,
             nodes,
@@ -195,6 +197,7 @@ impl Trio {
         let brokers = self.brokers();
         let load = Load {
             replicas: 3,
+            debug: self.client_debug.clone(),
             ..Load::for_rounds(self.rounds)
         };
         let (python, folder, at) = (&self.python, &self.folder, self.place(1));
