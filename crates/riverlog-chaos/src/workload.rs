@@ -26,6 +26,9 @@ pub(crate) struct Clients {
     /// The program that `clients/go` makes: franz-go takes part
     #[arg(long, value_name = "PROGRAM")]
     go: Option<PathBuf>,
+    /// What librdkafka writes into clients.log: its setting `debug`, "cgrp,protocol" say
+    #[arg(long, value_name = "CONTEXTS")]
+    client_debug: Option<String>,
 }
 
 impl Clients {
@@ -35,6 +38,7 @@ impl Clients {
         fs::write(&program, PYTHON)?;
         let mut python = Command::new(&self.python);
         python.arg(&program);
+        python.args(self.client_debug.iter().flat_map(|what| ["--debug", what]));
         let mut all = vec![("clients", python)];
         if let Some(jars) = &self.java {
             let program = folder.join("Workload.java");

@@ -395,6 +395,11 @@ impl State {
         None
     }
 
+    /// Whether fewer copies are in sync than `min.insync.replicas` asks for.
+    pub(crate) fn has_few_in_sync(&self) -> bool {
+        self.leads() && self.leader.isr_len() < self.min_isr
+    }
+
     /// Whether the partition takes anything now.
     pub(crate) fn may_append(&self, acks: i16) -> Result<(), AppendFailure> {
         let log = self.log.as_ref().ok_or_else(AppendFailure::deleted)?;
@@ -404,7 +409,7 @@ impl State {
         if let Some(error) = log.failed() {
             return Err(AppendFailure::lost(error));
         }
-        if acks == -1 && self.leader.isr_len() < self.min_isr {
+        if acks == -1 && self.has_few_in_sync() {
             return Err(AppendFailure::new(
                 ErrorCode::NOT_ENOUGH_REPLICAS,
                 format!(

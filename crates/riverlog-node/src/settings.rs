@@ -86,6 +86,8 @@ pub struct NodeSettings {
     pub configs: BTreeMap<String, String>,
     /// Groups.
     pub groups: GroupSettings,
+    /// `offsets.commit.timeout.ms`: how long an answer of a coordinator of groups waits for what it tells to become durable. Default 5 s.
+    pub commit_timeout: Duration,
     /// Transactions.
     pub transactions: TransactionSettings,
     /// The data folder.
@@ -114,6 +116,7 @@ impl Default for NodeSettings {
             cluster_id: None,
             configs: BTreeMap::new(),
             groups: GroupSettings::default(),
+            commit_timeout: Duration::from_secs(5),
             transactions: TransactionSettings::default(),
             volume: VolumeSettings::default(),
             budgets: Budgets::default(),

@@ -24,6 +24,10 @@ use crate::timers::Timer;
 /// The topic that keeps transactional ids.
 pub(crate) const TRANSACTIONS_TOPIC: &str = "__transaction_state";
 
+/// How long an answer waits for its decision to become durable, at the least: Kafka's `request.timeout.ms` of brokers. Who is sent to ask again before
+/// that is told of the end only when all markers are written.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// The feature that says which protocol of transactions the cluster speaks.
 const FEATURE: &str = "transaction.version";
 
@@ -55,6 +59,9 @@ impl Coordinator for TransactionShard {
     }
     fn timer(index: i32) -> Timer {
         Timer::Transactions(index)
+    }
+    fn patience(node: &Node) -> Duration {
+        node.settings.commit_timeout.max(PATIENCE)
     }
     fn apply(&mut self, key: &[u8], value: Option<&[u8]>, at: Offset, now: Now) {
         TransactionShard::apply(self, key, value, at, now);

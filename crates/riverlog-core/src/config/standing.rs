@@ -186,7 +186,7 @@ const TUNING: &[&str] = &[
     "log.cleaner.io.buffer.load.factor", "log.cleaner.io.buffer.size", "log.dir.failure.timeout.ms",
     "log.flush.offset.checkpoint.interval.ms", "log.flush.start.offset.checkpoint.interval.ms",
     "log.initial.task.delay.ms", "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
-    "offsets.commit.timeout.ms", "offsets.load.buffer.size", "producer.id.expiration.check.interval.ms",
+    "offsets.load.buffer.size", "producer.id.expiration.check.interval.ms",
     "producer.purgatory.purge.interval.requests", "queued.max.request.bytes", "quota.window.num",
     "quota.window.size.seconds", "server.max.startup.time.ms", "socket.connection.setup.timeout.max.ms",
     "socket.connection.setup.timeout.ms", "telemetry.max.bytes",

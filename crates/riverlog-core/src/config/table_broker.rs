@@ -297,6 +297,8 @@ pub(super) const BROKER: &[Key] = keys! {
         "Kafka's fetcher threads for each other node; here one stream carries all partitions.";
     "offset.metadata.max.bytes", Int(0, I), "4096", fixed, used,
         "The most bytes of a consumer's own words beside a committed offset.";
+    "offsets.commit.timeout.ms", Int(1, I), "5000", fixed, used,
+        "How long a commit, or another change of a group, waits for its copies; then COORDINATOR_NOT_AVAILABLE.";
     "offsets.retention.check.interval.ms", Long(1, L), "600000", fixed, idle,
         "How often expired offsets are looked for.";
     "offsets.retention.minutes", Int(1, I), "10080", fixed, used,

@@ -61,6 +61,10 @@ pub(crate) trait Coordinator: Sized + Send + 'static {
     fn partitions(node: &Node) -> i32;
     /// The timer of one shard.
     fn timer(index: i32) -> Timer;
+    /// How long an answer waits for what it tells to become durable.
+    fn patience(node: &Node) -> Duration {
+        node.settings.commit_timeout
+    }
 
     fn apply(&mut self, key: &[u8], value: Option<&[u8]>, at: Offset, now: Now);
     /// A record of a producer's transaction.

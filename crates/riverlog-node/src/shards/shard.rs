@@ -53,8 +53,8 @@ pub(crate) struct ShardState<C: Coordinator> {
     pub(crate) durable: Offset,
     /// Commands that have no answer yet.
     open: BTreeMap<Token, Open<C>>,
-    /// Answers and effects by the position that must be durable before they go out.
-    held: BTreeMap<(Offset, u64), Held<C>>,
+    /// Answers and effects by the position that must be durable before they go out, and until when they wait for that.
+    held: BTreeMap<(Offset, u64), (Duration, Held<C>)>,
     next: u64,
     /// What was appended and isn't durable: the position after it, and when.
     in_flight: VecDeque<(Offset, Duration)>,
@@ -66,6 +66,8 @@ pub(crate) struct ShardState<C: Coordinator> {
 struct Open<C: Coordinator> {
     reply: Reply<C::Answer>,
     shape: C::Shape,
+    /// How long it waits where nothing becomes durable.
+    until: Duration,
     /// What it commits on bounded topics.
     commits: Vec<TopicPartition>,
 }
@@ -148,12 +150,50 @@ impl<C: Coordinator> ShardState<C> {
         }
     }
 
-    fn hold(&mut self, at: Offset, held: Held<C>, out: &mut Outbox<C>) {
+    fn hold(&mut self, at: Offset, until: Duration, held: Held<C>, out: &mut Outbox<C>) {
         if at <= self.durable || active(Mutant::CommitAnsweredEarly) {
             out.held.push(held);
         } else {
             self.next += 1;
-            self.held.insert((at, self.next), held);
+            self.held.insert((at, self.next), (until, held));
+            self.set_timer(until, out);
+        }
+    }
+
+    fn set_timer(&mut self, at: Duration, out: &mut Outbox<C>) {
+        if self.timer_at.is_none_or(|set| at < set) {
+            self.timer_at = Some(at);
+            out.timer = Some(at);
+        }
+    }
+
+    /// Nothing is waited for without an end: who waited for something to become durable for as long as that may take is told to look for the
+    /// coordinator, which another node may have become. What was appended stays, and may be found done.
+    fn give_up(&mut self, patience: Duration, now: Duration, out: &mut Outbox<C>) {
+        let error = ErrorCode::COORDINATOR_NOT_AVAILABLE;
+        let overdue = |until: &Duration| *until <= now;
+        let held = self.held.extract_if(.., |_, (until, held)| {
+            overdue(until) && !matches!(held, Held::Effect(_))
+        });
+        for (_, (_, held)) in held {
+            match held {
+                Held::Answer(open, _) => out.refused(open, error),
+                Held::Question(question) => out.questions.push((question, error)),
+                Held::Effect(_) => {}
+            }
+        }
+        // Time stands still for those that the machine lets wait, so that nobody is expired for a slow disk.
+        let stuck = self.in_flight.front();
+        if stuck.is_some_and(|(_, since)| *since + patience <= now) {
+            let open = self.open.extract_if(.., |_, open| overdue(&open.until));
+            for (_, open) in open {
+                out.refused(open, error);
+            }
+        }
+        let waiting = self.held.values();
+        let waiting = waiting.filter(|(_, held)| !matches!(held, Held::Effect(_)));
+        if let Some(next) = waiting.map(|(until, _)| *until).min() {
+            self.set_timer(next, out);
         }
     }
 
@@ -164,7 +204,7 @@ impl<C: Coordinator> ShardState<C> {
             if first.key().0 > self.durable {
                 break;
             }
-            out.held.push(first.remove());
+            out.held.push(first.remove().1);
         }
         while self
             .in_flight
@@ -182,7 +222,7 @@ impl<C: Coordinator> ShardState<C> {
         for (_, open) in std::mem::take(&mut self.open) {
             out.refused(open, error);
         }
-        for (_, held) in std::mem::take(&mut self.held) {
+        for (_, (_, held)) in std::mem::take(&mut self.held) {
             match held {
                 Held::Answer(open, _) => out.refused(open, error),
                 Held::Question(question) => out.questions.push((question, error)),
@@ -214,6 +254,7 @@ impl Node {
             let open = Open {
                 reply,
                 shape,
+                until: now.mono + C::patience(self),
                 commits,
             };
             state.next += 1;
@@ -282,6 +323,10 @@ impl Node {
             if !self.takes_own(&shard.partition) {
                 return Err(not_available);
             }
+            // With fewer copies than promised nothing becomes durable until there are enough again.
+            if shard.partition.state.lock().has_few_in_sync() {
+                return Err(not_available);
+            }
             if let Some(transaction) = transaction {
                 // Nothing else is appended there before it, since the shard's lock is held.
                 let state = shard.partition.state.lock();
@@ -335,11 +380,12 @@ impl Node {
                     true => Offset::ZERO,
                     false => answer.after.max(until),
                 };
-                state.hold(at, Held::Answer(open, answer.body), out);
+                state.hold(at, open.until, Held::Answer(open, answer.body), out);
             }
         }
         for effect in decision.effects {
-            state.hold(effect.after.max(until), Held::Effect(effect.body), out);
+            let at = effect.after.max(until);
+            state.hold(at, Duration::MAX, Held::Effect(effect.body), out);
         }
         Ok(())
     }
@@ -378,7 +424,7 @@ impl Node {
                 if let Stage::Ready(machine) = &mut state.stage {
                     machine.hold(now.mono + PAUSE);
                 }
-                return self.set_shard_timer(state, now.mono + PAUSE, out);
+                return state.set_timer(now.mono + PAUSE, out);
             }
         }
         let Stage::Ready(machine) = &state.stage else {
@@ -386,19 +432,7 @@ impl Node {
         };
         if let Some(next) = machine.next_deadline() {
             let next = next.max(now.mono + Duration::from_millis(1));
-            self.set_shard_timer(state, next, out);
-        }
-    }
-
-    fn set_shard_timer<C: Coordinator>(
-        &self,
-        state: &mut ShardState<C>,
-        at: Duration,
-        out: &mut Outbox<C>,
-    ) {
-        if state.timer_at.is_none_or(|set| at < set) {
-            state.timer_at = Some(at);
-            out.timer = Some(at);
+            state.set_timer(next, out);
         }
     }
 
@@ -423,6 +457,7 @@ impl Node {
                 drop(state);
                 return self.load_shard(&shard, now);
             }
+            state.give_up(C::patience(self), now.mono, &mut out);
             self.timers_of(&shard, &mut state, now, &mut out);
         }
         self.send_out(&shard, out, now);
@@ -594,7 +629,8 @@ impl Node {
                 }
                 Ok((seen, after)) => {
                     let answer = |durable: Result<(), _>| reply.send(durable.and(seen));
-                    state.hold(after, Held::Question(Box::new(answer)), &mut out);
+                    let until = now.mono + C::patience(self);
+                    state.hold(after, until, Held::Question(Box::new(answer)), &mut out);
                 }
             }
         }

@@ -87,6 +87,7 @@ pub(crate) fn node_settings(config: &Config) -> NodeSettings {
                 .to_owned(),
             streams_max_size: size("group.streams.max.size"),
         },
+        commit_timeout: millis("offsets.commit.timeout.ms"),
         transactions: TransactionSettings {
             max_timeout: millis("transaction.max.timeout.ms"),
             id_expiration: millis("transactional.id.expiration.ms"),

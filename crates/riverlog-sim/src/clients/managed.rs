@@ -570,7 +570,7 @@ impl Managed {
         let age = core.clock.saturating_sub(self.began);
         let out_of_time = 2 * age >= Duration::from_millis(self.timeout_ms as u64);
         let swarm = &core.swarm;
-        let may_be = swarm.is_paired() || out_of_time || swarm.clock > 0 || swarm.freeze > 0;
+        let may_be = swarm.is_paired() || out_of_time || swarm.freeze > 0;
         if !may_be {
             return Err(dishonest(format!(
                 "managed {}, transaction {}: {}",
