@@ -57,7 +57,12 @@ pub(super) const ALL: &[Client] = &[
     Client {
         name: "rskafka",
         own_cases: false,
-        prepare: rust,
+        prepare: || rust("rust", "riverlog-compat-rust"),
+    },
+    Client {
+        name: "krafka",
+        own_cases: false,
+        prepare: || rust("krafka", "riverlog-compat-krafka"),
     },
     Client {
         name: "java",
@@ -143,15 +148,15 @@ fn go(name: &str) -> Result<Vec<String>> {
     Ok(words([binary]))
 }
 
-fn rust() -> Result<Vec<String>> {
-    let target = place::cache("compat-rust")?;
+fn rust(folder: &str, binary: &str) -> Result<Vec<String>> {
+    let target = place::cache(&format!("compat-{folder}"))?;
     cargo()
-        .dir(here("rust"))
+        .dir(here(folder))
         .args(["build", "--quiet", "--locked", "--target-dir"])
         .arg(&target)
         .limit(600)
         .output()?;
-    Ok(words([target.join("debug/riverlog-compat-rust")]))
+    Ok(words([target.join("debug").join(binary)]))
 }
 
 /// The table of conversations in `tests/checks`.

@@ -115,17 +115,19 @@ impl Consumer {
                 self.away_until = moment.stands_still(&self.member);
                 Ask::Nothing
             }
-            _ => {
-                moment.notes.push(format!("{} leaves", self.member));
-                known.owners.given_up(self.number);
-                self.held.clear();
-                self.asked = Some(Asked::Leave);
-                Ask::Group(GroupCommand::ConsumerHeartbeat(ConsumerHeartbeat {
-                    member_epoch: LEAVES,
-                    ..self.command()
-                }))
-            }
+            _ => self.leave(moment, known),
         }
+    }
+
+    pub(super) fn leave(&mut self, moment: &mut Moment<'_>, known: &mut Known) -> Ask {
+        moment.notes.push(format!("{} leaves", self.member));
+        known.owners.given_up(self.number);
+        self.held.clear();
+        self.asked = Some(Asked::Leave);
+        Ask::Group(GroupCommand::ConsumerHeartbeat(ConsumerHeartbeat {
+            member_epoch: LEAVES,
+            ..self.command()
+        }))
     }
 
     fn command(&self) -> ConsumerHeartbeat {

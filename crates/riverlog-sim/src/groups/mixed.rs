@@ -1,9 +1,11 @@
 //! A place in a group in which members of the consumer and the classic protocol follow each other, so that the group goes to and fro
 //! between the protocols while others work.
 
+use std::time::Duration;
+
 use super::classic::Classic;
 use super::consumer::Consumer;
-use super::{Ask, Known, Member, Moment, Told};
+use super::{Ask, Known, Member, Moment, SESSION, Told};
 use crate::model::Violation;
 use riverlog_log::disk::Random;
 use riverlog_wire::TopicId;
@@ -35,6 +37,11 @@ impl MixedPlan {
             cooperative: random.chance(1, 2),
         }
     }
+
+    /// In the end all members but one are of the classic protocol, and that one leaves: the others must get what it had.
+    fn reverts(&self) -> bool {
+        self.classic > 0 && self.members != 3
+    }
 }
 
 #[derive(Debug)]
@@ -52,6 +59,10 @@ pub(crate) struct Mixed {
     kind: Kind,
     /// Nobody takes its place, and it says nothing.
     gone: bool,
+    /// All faults are healed, and the group is on its way back to the classic protocol.
+    reverting: bool,
+    /// When whoever was there before it is not in the group any more.
+    alone_at: Option<Duration>,
 }
 
 impl Mixed {
@@ -63,6 +74,37 @@ impl Mixed {
             lives: 0,
             kind: Mixed::kind(number, 0, plan, classic),
             gone: false,
+            reverting: false,
+            alone_at: None,
+        }
+    }
+
+    /// It is the one that speaks the newer protocol to the end.
+    fn is_last(&self) -> bool {
+        self.number == 1
+    }
+
+    /// Another process takes its place where it speaks the protocol that it isn't to speak in the end; and the last one of the newer
+    /// protocol leaves when the others have come.
+    fn revert(&mut self, moment: &mut Moment<'_>, known: &mut Known) -> Option<Ask> {
+        let Some(alone_at) = self.alone_at else {
+            self.alone_at = Some(moment.now + SESSION + SESSION / 4);
+            let is_classic = matches!(self.kind, Kind::Classic(_));
+            if is_classic == self.is_last() {
+                known.owners.given_up(self.number);
+                self.lives += 1;
+                self.kind = Mixed::kind(self.number, self.lives, self.plan, !is_classic);
+            }
+            return None;
+        };
+        let may_leave = self.is_last() && moment.now >= alone_at;
+        match &mut self.kind {
+            Kind::Consumer(member) if may_leave && member.progress >= 3 => {
+                self.gone = true;
+                known.reverted = true;
+                Some(member.leave(moment, known))
+            }
+            _ => None,
         }
     }
 
@@ -85,13 +127,22 @@ impl Member for Mixed {
             moment.back_off = true;
             return Ask::Nothing;
         }
+        if self.reverting
+            && let Some(ask) = self.revert(moment, known)
+        {
+            return ask;
+        }
         let is_over = match &self.kind {
             Kind::Consumer(member) => member.is_over,
             Kind::Classic(member) => member.is_over,
         };
         if is_over {
             self.lives += 1;
-            let classic = moment.random.below(10) < self.plan.classic;
+            let drawn = moment.random.below(10) < self.plan.classic;
+            let classic = match self.reverting {
+                true => !self.is_last(),
+                false => drawn,
+            };
             self.kind = Mixed::kind(self.number, self.lives, self.plan, classic);
         }
         match &mut self.kind {
@@ -110,13 +161,22 @@ impl Member for Mixed {
             return Ok(());
         }
         match &mut self.kind {
-            Kind::Consumer(member) => member.told(told, moment, known),
-            Kind::Classic(member) => member.told(told, moment, known),
+            Kind::Consumer(member) => member.told(told, moment, known)?,
+            Kind::Classic(member) => member.told(told, moment, known)?,
         }
+        // What counts is what comes after that.
+        if self.reverting
+            && !known.reverted
+            && let Kind::Classic(member) = &mut self.kind
+        {
+            member.progress = 0;
+        }
+        Ok(())
     }
 
     fn heal(&mut self) {
-        self.gone = self.number == 1;
+        self.reverting = self.plan.reverts();
+        self.gone = self.is_last() && !self.reverting;
         match &mut self.kind {
             Kind::Consumer(member) => member.progress = 0,
             Kind::Classic(member) => member.progress = 0,
@@ -128,7 +188,7 @@ impl Member for Mixed {
             Kind::Consumer(member) => member.progress,
             Kind::Classic(member) => member.progress,
         };
-        self.gone || progress >= 3
+        self.gone || progress >= 3 && !(self.reverting && self.is_last())
     }
 
     fn is_reconciling(&self) -> bool {

@@ -104,6 +104,8 @@ pub(crate) trait Member: Debug {
 pub(crate) struct Known {
     /// Partitions of the mixed group.
     pub(crate) owners: Owners<i32>,
+    /// The last member of the newer protocol has left the mixed group for good.
+    pub(crate) reverted: bool,
     pub(crate) commits: Commits,
     /// Tasks of the streams group.
     pub(crate) tasks: Tasks,
