@@ -44,7 +44,11 @@ impl Clients {
             let program = folder.join("Workload.java");
             fs::write(&program, JAVA)?;
             let mut java = Command::new("java");
-            java.args(["-XX:TieredStopAtLevel=1", "-Xmx192m", "-cp"])
+            // What the machine itself warns of isn't an answer.
+            let quiet = ["-Xlog:disable", "-Xlog:all=warning:stderr"];
+            java.args(["-XX:TieredStopAtLevel=1", "-Xmx192m"])
+                .args(quiet)
+                .arg("-cp")
                 .arg(jars.join("*"))
                 .arg(&program);
             all.push(("java", java));
@@ -187,9 +191,10 @@ impl Program {
         match line.trim().split_once(' ').unwrap_or((line.trim(), "")) {
             ("ok", said) => Ok(said.to_owned()),
             ("no", why) => broken(format!("{to}: {name}: {why}")),
-            _ => broken(format!(
+            ("", _) => broken(format!(
                 "{to}: {name} ended; its last words are in {name}.log"
             )),
+            _ => broken(format!("{to}: {name} says {line:?}")),
         }
     }
 }

@@ -225,8 +225,13 @@ impl TransactionShard {
                     let error = ErrorCode::UNKNOWN_SERVER_ERROR;
                     return TransactionAnswer::no_producer(error).into();
                 }
-                // The epoch that fences is never given out: whoever asked comes again, and gets the one after it.
-                Outcome::Change(Box::new(value.fenced(cluster, now.wall_ms)), wait)
+                // The epoch that fences is never given out: whoever asked comes again, and gets the one after it. But for the producer that
+                // gives its own transaction up, having no answer to its end: that one goes on with it, as with the answer to an abort.
+                let mut fence = value.fenced(cluster, now.wall_ms);
+                if resume == Some((value.producer_id, value.epoch)) {
+                    fence.last_epoch = value.epoch;
+                }
+                Outcome::Change(Box::new(fence), wait)
             }
             _ => {
                 let expected = resume.map(|(_, epoch)| epoch);

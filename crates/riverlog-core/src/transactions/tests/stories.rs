@@ -273,6 +273,60 @@ fn an_old_instance_that_goes_on_aborts_what_the_newer_one_has_open_and_is_refuse
 }
 
 #[test]
+fn a_producer_that_gives_up_its_own_transaction_goes_on_and_another_instance_still_fences_it() {
+    story(
+        TWO,
+        "
+        a: init pay
+        a: add2 pay p
+        a: resume pay
+        written pay
+        reload
+        a: resume pay
+        a: add2 pay p
+        a: resume pay
+        written pay
+        b: init pay
+        a: resume pay
+        ",
+        expect![[r#"
+            a: init pay
+                + pay Empty 1000/0
+              1000/0
+            a: add2 pay p
+                + pay Ongoing 1000/0 p-0
+              NONE
+            a: resume pay
+                + pay PrepareAbort 1000/1 p-0
+                ! abort pay 1000/1 p-0
+              CONCURRENT_TRANSACTIONS
+            written pay
+                + pay CompleteAbort 1000/1
+              NONE
+            reload
+            a: resume pay
+                + pay Empty 1000/1
+              1000/1
+            a: add2 pay p
+                + pay Ongoing 1000/1 p-0
+              NONE
+            a: resume pay
+                + pay PrepareAbort 1000/2 p-0
+                ! abort pay 1000/2 p-0
+              CONCURRENT_TRANSACTIONS
+            written pay
+                + pay CompleteAbort 1000/2
+              NONE
+            b: init pay
+                + pay Empty 1000/3
+              1000/3
+            a: resume pay
+              PRODUCER_FENCED
+        "#]],
+    );
+}
+
+#[test]
 fn an_answer_that_was_lost_is_given_again() {
     story(
         TWO,
