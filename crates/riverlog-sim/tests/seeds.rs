@@ -79,6 +79,11 @@ fn a_delivery_that_was_over_counted_only_if_nobody_had_the_record_again_before_t
     holds(779);
 }
 
+#[test]
+fn a_record_that_was_given_back_rested_for_as_long_as_the_wall_clock_had_been_set_back() {
+    holds(30_000_445);
+}
+
 /// The simulator's own mistake.
 #[test]
 fn a_group_that_had_expired_and_was_made_anew_began_with_its_first_epoch_again() {

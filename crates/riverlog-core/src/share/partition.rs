@@ -360,6 +360,11 @@ impl SharePartition {
             let record = match batch.state {
                 DeliveryState::Available => {
                     let left = batch.not_before.saturating_sub(now.wall_ms);
+                    // A wall clock that was set back meanwhile makes no rest longer than it was.
+                    let left = match batch.rest {
+                        0 => left,
+                        rest => left.min(rest),
+                    };
                     let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
                     let state = match left.min(LONGEST_DELAY) {
                         Duration::ZERO => State::Available,
@@ -662,15 +667,15 @@ impl SharePartition {
         let mut next = self.start;
         for (first, last) in untold {
             for (first, last, record) in self.records.within(first.max(next), last) {
-                let mut not_before = 0;
+                let (mut not_before, mut rest) = (0, 0);
                 let mut delivery_count = record.count;
                 let state = match record.state {
                     State::Available => DeliveryState::Available,
                     State::Delayed { until } => {
                         let left = until.saturating_sub(now.mono).as_millis();
                         let left = i64::try_from(left).unwrap_or(i64::MAX);
-                        if !active(Mutant::ShareRestForgotten) {
-                            not_before = now.wall_ms.saturating_add(left);
+                        if left > 0 && !active(Mutant::ShareRestForgotten) {
+                            (not_before, rest) = (now.wall_ms.saturating_add(left), left);
                         }
                         DeliveryState::Available
                     }
@@ -693,6 +698,7 @@ impl SharePartition {
                         false => delivery_count,
                     },
                     not_before,
+                    rest,
                 });
             }
             next = next.max(last + 1);

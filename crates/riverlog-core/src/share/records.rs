@@ -20,6 +20,9 @@ const VERSION: i16 = 0;
 /// The tag of a batch's time before which it isn't given out. Kafka has no such thing and skips it.
 const NOT_BEFORE: u32 = 1_000;
 
+/// The tag of how long that was when it was told. Kafka has no such thing either.
+const REST: u32 = 1_001;
+
 /// Bytes that a batch takes in a value.
 const BATCH_BYTES: usize = 20;
 
@@ -72,6 +75,9 @@ pub struct StateBatch {
     pub delivery_count: i16,
     /// Available, but not before this time: ms since the epoch, 0 for at once.
     pub not_before: i64,
+    /// How far away that time was when it was told, ms: it is kept back for no longer, whatever the wall clock says later. 0: nobody
+    /// has said so, as builds before this field existed.
+    pub rest: i64,
 }
 
 /// One record.
@@ -207,11 +213,14 @@ fn encode_batches(w: &mut Writer<'_>, batches: &[StateBatch], complete: i32) {
         w.i64(batch.last.0);
         w.i8(batch.state.number());
         w.i16(batch.delivery_count);
-        match batch.not_before {
-            0 => w.empty_tagged_fields(),
-            time => {
-                w.tagged_fields_len(1);
+        match (batch.not_before, batch.rest) {
+            (0, _) => w.empty_tagged_fields(),
+            (time, rest) => {
+                w.tagged_fields_len(1 + usize::from(rest > 0));
                 w.tagged_field(NOT_BEFORE, |w| w.i64(time));
+                if rest > 0 {
+                    w.tagged_field(REST, |w| w.i64(rest));
+                }
             }
         }
     }
@@ -234,12 +243,14 @@ fn decode_batches(r: &mut Reader<'_>) -> Result<(Vec<StateBatch>, i32), DecodeEr
             value: i64::from(number),
         })?;
         let delivery_count = r.i16()?;
-        let mut not_before = 0;
+        let (mut not_before, mut rest) = (0, 0);
         r.tagged_fields(|tag, r| {
-            if tag == NOT_BEFORE {
-                not_before = r.i64()?;
+            match tag {
+                NOT_BEFORE => not_before = r.i64()?,
+                REST => rest = r.i64()?,
+                _ => return Ok(false),
             }
-            Ok(tag == NOT_BEFORE)
+            Ok(true)
         })?;
         Ok(StateBatch {
             first,
@@ -247,6 +258,7 @@ fn decode_batches(r: &mut Reader<'_>) -> Result<(Vec<StateBatch>, i32), DecodeEr
             state,
             delivery_count,
             not_before,
+            rest,
         })
     })?;
     let mut complete = -1;
@@ -280,6 +292,7 @@ mod tests {
             state: DeliveryState::Archived,
             delivery_count: 2,
             not_before: 0,
+            rest: 0,
         }
     }
 
@@ -317,18 +330,23 @@ mod tests {
 
     #[test]
     fn the_time_before_which_a_record_is_kept_back_is_a_field_that_kafka_skips() {
-        let update = Update {
+        let update = |rest| Update {
             batches: vec![StateBatch {
                 state: DeliveryState::Available,
                 not_before: 9,
+                rest,
                 ..batch()
             }],
             complete: -1,
             ..Update::default()
         };
-        let (_, value) = round(&Record::Update(key(), update));
         let epochs = "000000000000000000000000000000000000";
         let batch = "0200000000000000050000000000000006000002";
+        let (_, value) = round(&Record::Update(key(), update(7)));
+        let tagged = "02e807080000000000000009e907080000000000000007";
+        assert_eq!(value, format!("{epochs}{batch}{tagged}00"));
+        // Before it was known how long.
+        let (_, value) = round(&Record::Update(key(), update(0)));
         let tagged = "01e807080000000000000009";
         assert_eq!(value, format!("{epochs}{batch}{tagged}00"));
     }

@@ -205,8 +205,8 @@ struct Kept {
     start: i64,
     complete: i32,
     created: i64,
-    /// State, deliveries, and the time before which it isn't given out.
-    batches: Ranges<(State, i16, i64)>,
+    /// State, deliveries, the time before which it isn't given out, and how far away that was.
+    batches: Ranges<(State, i16, i64, i64)>,
     /// Updates since the snapshot.
     updates: u32,
     /// Where the snapshot is.
@@ -227,7 +227,12 @@ impl Kept {
             let (first, last) = (batch.first.0.max(self.start), batch.last.0);
             if first <= last && last < i64::MAX {
                 self.batches.take(first, last);
-                let value = (batch.state, batch.delivery_count, batch.not_before);
+                let value = (
+                    batch.state,
+                    batch.delivery_count,
+                    batch.not_before,
+                    batch.rest,
+                );
                 self.batches.put(first, last, value);
             }
         }
@@ -235,13 +240,16 @@ impl Kept {
 
     fn batches(&self) -> Vec<StateBatch> {
         let each = self.batches.iter();
-        each.map(|(first, last, (state, count, not_before))| StateBatch {
-            first: Offset(first),
-            last: Offset(last),
-            state: *state,
-            delivery_count: *count,
-            not_before: *not_before,
-        })
+        each.map(
+            |(first, last, (state, count, not_before, rest))| StateBatch {
+                first: Offset(first),
+                last: Offset(last),
+                state: *state,
+                delivery_count: *count,
+                not_before: *not_before,
+                rest: *rest,
+            },
+        )
         .collect()
     }
 

@@ -281,6 +281,39 @@ fn it_comes_back_as_it_was_told() {
 }
 
 #[test]
+fn a_wall_clock_that_was_set_back_before_a_load_keeps_no_record_back_for_longer() {
+    let limits = ShareLimits {
+        backoff: SECOND * 2,
+        ..limits()
+    };
+    let mut partition = begun(0);
+    let log = [batch(0, 1)];
+    partition.acquire(&all("a"), Offset(0), &log, SECOND, &limits);
+    let by_settings = say(0, 0, &[Acknowledge::Release]);
+    let by_member = say(1, 1, &[Acknowledge::ReleaseAfter(SECOND * 5)]);
+    for said in [by_settings, by_member] {
+        assert_eq!(partition.acknowledge("a", &said, SECOND, &limits), Ok(()));
+    }
+    let update = partition.take_update(NOW).unwrap();
+    let load = |wall_ms| {
+        let now = Now { wall_ms, ..NOW };
+        SharePartition::restored(update.start, &update.batches, now, &limits)
+    };
+    let rests = |mut next: SharePartition| {
+        let first = next.next_deadline();
+        next.expire(first.unwrap_or_default(), &limits);
+        (first, next.next_deadline())
+    };
+    // A second has passed, or the clock says that a quarter of an hour is still to come.
+    let later = load(NOW.wall_ms + 1_000);
+    assert_eq!(rests(later), (Some(SECOND * 2), Some(SECOND * 5)));
+    let set_back = load(NOW.wall_ms - 900_000);
+    assert_eq!(rests(set_back), (Some(SECOND * 3), Some(SECOND * 6)));
+    let set_forward = load(NOW.wall_ms + 900_000);
+    assert_eq!(rests(set_forward), (None, None));
+}
+
+#[test]
 fn a_log_that_begins_later_takes_records_away() {
     let mut partition = begun(0);
     partition.acquire(&all("a"), Offset(0), &[batch(0, 9)], SECOND, &limits());

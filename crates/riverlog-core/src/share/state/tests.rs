@@ -88,6 +88,7 @@ impl World {
             state: DeliveryState::Available,
             delivery_count: *count,
             not_before: 0,
+            rest: 0,
         });
         let update = StateUpdate {
             start: Offset(start),

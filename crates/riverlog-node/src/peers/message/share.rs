@@ -12,6 +12,9 @@ use crate::share::{ShareQuestion, ShareSaid};
 /// Bytes that a batch takes at least.
 const BATCH_BYTES: usize = 28;
 
+/// The tag of how far away a batch's time was, which builds before it existed don't say.
+const REST: u32 = 0;
+
 mod question {
     pub(super) const INITIALIZE: u8 = 0;
     pub(super) const READ: u8 = 1;
@@ -54,7 +57,13 @@ fn write_batches(w: &mut Out<'_>, batches: &[StateBatch]) {
         w.i8(batch.state.number());
         w.i16(batch.delivery_count);
         w.i64(batch.not_before);
-        w.empty_tagged_fields();
+        match batch.rest {
+            0 => w.empty_tagged_fields(),
+            rest => {
+                w.tagged_fields_len(1);
+                w.tagged_field(REST, |w| w.i64(rest));
+            }
+        }
     }
 }
 
@@ -65,14 +74,20 @@ fn read_batches(r: &mut Reader<'_>) -> Result<Vec<StateBatch>, MessageError> {
         let (first, last) = (Offset(r.i64()?), Offset(r.i64()?));
         let number = r.i8()?;
         let state = DeliveryState::from_number(number);
-        let batch = StateBatch {
+        let mut batch = StateBatch {
             first,
             last,
             state: state.ok_or_else(|| unknown("delivery state", number.unsigned_abs().into()))?,
             delivery_count: r.i16()?,
             not_before: r.i64()?,
+            rest: 0,
         };
-        r.skip_tagged_fields()?;
+        r.tagged_fields(|tag, r| {
+            if tag == REST {
+                batch.rest = r.i64()?;
+            }
+            Ok(tag == REST)
+        })?;
         batches.push(batch);
     }
     Ok(batches)

@@ -69,13 +69,22 @@ fn share_key() -> ShareKey {
 }
 
 fn state_batches() -> Vec<StateBatch> {
-    vec![StateBatch {
+    let resting = StateBatch {
         first: Offset(5),
         last: Offset(7),
         state: DeliveryState::Available,
         delivery_count: 2,
         not_before: 12,
-    }]
+        rest: 3,
+    };
+    let free = StateBatch {
+        first: Offset(8),
+        last: Offset(8),
+        not_before: 0,
+        rest: 0,
+        ..resting
+    };
+    vec![resting, free]
 }
 
 fn share(question: ShareQuestion) -> Message {
