@@ -357,7 +357,9 @@ fn transactions_end_while_a_coordinator_doesnt_hear_the_leader() {
 /// A message that is to be passed on to a node (`docs/protocol/peer.md`).
 fn pass_on(kind: u8, node: u8, message: &[u8]) -> Bytes {
     let len = u8::try_from(message.len() + 1).unwrap();
-    [&[1, kind, 0, 0, 0, node, len], message, &[0]].concat().into()
+    [&[1, kind, 0, 0, 0, node, len], message, &[0]]
+        .concat()
+        .into()
 }
 
 #[test]

@@ -426,7 +426,11 @@ impl Node {
             // What came late is answered as what came before it.
             let is_late = answer == Err(ErrorCode::DUPLICATE_SEQUENCE_NUMBER);
             if let Some(node) = node.upgrade().filter(|_| !is_late) {
-                node.say(from, &Message::ShareSaid { number, answer }, node.as_of(now));
+                node.say(
+                    from,
+                    &Message::ShareSaid { number, answer },
+                    node.as_of(now),
+                );
             }
         });
         if !self.is_lives_epoch(from, broker_epoch) {

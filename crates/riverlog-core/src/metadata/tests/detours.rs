@@ -71,10 +71,7 @@ fn only_members_are_remembered() {
     }
     let what = Roundabout::Question;
     assert_eq!(way(&detours, BrokerId(4), what, 1), None);
-    assert_eq!(
-        format!("{detours:?}"),
-        format!("{:?}", Detours::default())
-    );
+    assert_eq!(format!("{detours:?}"), format!("{:?}", Detours::default()));
 }
 
 #[test]
