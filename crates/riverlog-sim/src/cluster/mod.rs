@@ -9,6 +9,7 @@
 //! | `clients` | producers and readers that find the leaders by metadata |
 //! | `groups` | groups whose coordinators fail over |
 //! | `sharers` | members of share groups |
+//! | `transactors` | transactional producers, and a reader of what they have committed |
 //! | `moves` | replicas that move meanwhile |
 //! | `unrest` | leaderships that go to and fro, disks that fill up |
 //! | `ways` | connections that stand, end and are refused; at times that is a lie |
@@ -27,6 +28,7 @@ mod moves;
 mod quorum;
 mod sharers;
 mod swarm;
+mod transactors;
 mod unrest;
 mod ways;
 mod world;
