@@ -22,6 +22,9 @@ use crate::world::fetch_one;
 /// The topic that keeps transactional ids.
 const STATE: &str = "__transaction_state";
 
+/// The identity of the topic that transactions write to.
+const ID: TopicId = TopicId(*b"transactions-txn");
+
 /// Transactions of each producer that end once all is healed, or one node is missing.
 const ENOUGH: u64 = 3;
 
@@ -44,7 +47,7 @@ pub(super) fn topic() -> NewTopic {
         name: TOPIC.to_owned(),
         partitions: PARTITIONS,
         replication_factor: 3,
-        id: TopicId(*b"transactions-txn"),
+        id: ID,
         ..NewTopic::default()
     }
 }
@@ -125,17 +128,18 @@ pub(super) struct StableReader {
     found: [Vec<String>; PARTITIONS as usize],
     /// The leadership that it has asked, if that was the newest then.
     asked: Option<Place>,
-    /// Partitions that were read to their ends, one after the other, with nothing open in them.
-    quiet: i32,
+    /// Which partitions were read to their ends since the last transaction ended, with nothing open in them. Each counts by itself: one may be
+    /// asked for in vain again and again while the others are read.
+    quiet: [bool; PARTITIONS as usize],
 }
 
 impl StableReader {
     pub(super) fn heal(&mut self) {
-        self.quiet = 0;
+        self.quiet = Default::default();
     }
 
     pub(super) fn has_progressed(&self) -> bool {
-        self.quiet > PARTITIONS
+        self.quiet.iter().all(|is_quiet| *is_quiet)
     }
 
     /// All that it has read is right, once nothing is under way and it has come to the ends.
@@ -388,18 +392,16 @@ impl World {
         let (asked, partition) = (reader.asked.take(), reader.partition);
         // One that is superseded and doesn't know it yet tells where the partition ended.
         let newest = self.led_now(&TopicRef::Name(TOPIC.to_owned()), partition);
-        let is_sure = asked.is_some() && asked == newest;
+        let (stable, end) = (part.last_stable_offset, part.high_watermark);
+        let asked = asked.filter(|place| Some(*place) == newest);
+        let is_sure = asked.is_some_and(|place| self.is_whole_log(place, partition, end));
         let Some(reader) = self.groups.stable(me) else {
             return Ok(true);
         };
         let at = partition as usize;
-        let (stable, end) = (part.last_stable_offset, part.high_watermark);
         let (values, next) = committed_of(part, reader.next[at])?;
         let is_quiet = values.is_empty() && stable == end && next >= end;
-        reader.quiet = match is_quiet && is_idle && is_sure {
-            true => reader.quiet + 1,
-            false => 0,
-        };
+        reader.quiet[at] = is_quiet && is_idle && is_sure;
         let from = std::mem::replace(&mut reader.next[at], next);
         let values: Vec<String> = values.into_iter().map(|(_, value)| value).collect();
         reader.found[at].extend(values.iter().cloned());
@@ -413,6 +415,14 @@ impl World {
             self.groups.transactions.seen(&value)?;
         }
         Ok(is_quiet)
+    }
+
+    /// Whether all that a leader has is before this offset. One that has only just taken over may hold more that was acknowledged, and not know
+    /// so yet.
+    fn is_whole_log(&self, leader: Place, partition: i32, end: Offset) -> bool {
+        let node = self.machines[leader.at].node.as_ref();
+        let copy = node.and_then(|node| node.describe_copy(ID, partition));
+        copy.is_some_and(|copy| copy.leads && copy.partition.log_end_offset <= end)
     }
 
     /// Two nodes that transactions need to talk to each other, and that both talk with the controller.
