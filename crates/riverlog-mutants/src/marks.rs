@@ -144,6 +144,8 @@ marks! {
         OutdatedIsrRefused,
         /// An in-sync set with a node that had registered anew or was fenced was refused.
         StrangeLifeRefused,
+        /// A change of an in-sync set came to the controller again, long after it had been asked for.
+        InSyncEchoed,
         /// A leader did not listen to a follower that spoke in another life.
         EarlierLifeUnheard,
         /// A leader refused a follower of another leadership.

@@ -64,3 +64,10 @@ fn an_emptied_leader_had_nothing_in_common_with_its_followers() {
 fn what_was_given_back_was_not_counted_when_it_was_out_again_at_once() {
     holds(132);
 }
+
+/// The reader of committed records asked for one partition in vain, and counted the others twice instead: it took itself to be at all ends,
+/// and what it hadn't read for lost.
+#[test]
+fn a_reader_that_was_not_answered_took_itself_to_be_at_the_end() {
+    holds(332);
+}

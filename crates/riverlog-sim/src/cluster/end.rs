@@ -107,7 +107,17 @@ impl World {
         self.end_moves()?;
         let all = self.machines.len() as u64;
         let at = self.random.below(all) as usize;
+        let across = match self.groups.has_transactors() && self.groups.random.chance(2, 3) {
+            true => self.across_transactions(),
+            false => None,
+        };
         match self.random.below(4) {
+            // Transactions need these two, and end all the same; one direction may be lost, or both.
+            _ if let Some((one, other)) = across => {
+                let lost = self.groups.random.below(3);
+                self.cuts.extend((lost != 0).then_some((one, other)));
+                self.cuts.extend((lost != 1).then_some((other, one)));
+            }
             0 => self.down(at, false),
             1 => self.cut_off(at, true, true),
             2 => self.machines[at].disk.fill_up(),
@@ -147,7 +157,7 @@ impl World {
                 .all(|(now, then)| now >= then + ENOUGH)
                 && self.groups.have_progressed();
             if moved && (!whole || (self.all_in_sync() && self.readers_are_through())) {
-                return Ok(());
+                return self.groups.check_transactions();
             }
             if self.clock > until {
                 let image = self.newest_image();

@@ -8,19 +8,22 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverlog_core::metadata::{AdminCommand, TopicRef};
+use riverlog_core::transactions::TransactionAnswer;
 use riverlog_log::disk::Random;
 use riverlog_mutants::{Mark, sometimes};
-use riverlog_node::{Reply, ShareFetchAnswer};
+use riverlog_node::{FetchAnswer, Reply, ShareFetchAnswer};
 use riverlog_wire::{ErrorCode, Offset};
 
 use super::sharers::{self, Sharer};
 use super::swarm::Swarm;
+use super::transactors::{self, StableReader, TransactPlan, Transactor};
 use super::world::{Event, UNNOTICED, World};
 use crate::groups::mixed::MixedPlan;
 use crate::groups::streams::StreamsPlan;
 use crate::groups::{Ask, GroupsPlan, Known, Member, Moment, Told};
 use crate::model::Violation;
 use crate::shares::{SharePlan, Shares};
+use crate::transactions::Transactions;
 
 /// The topic that keeps what members hold and have committed.
 const OFFSETS: &str = "__consumer_offsets";
@@ -44,11 +47,17 @@ pub(super) enum Heard {
     Acquired(ShareFetchAnswer),
     Said(Result<(), ErrorCode>),
     Stored(Option<Offset>),
+    Transaction(Box<TransactionAnswer>),
+    /// A batch of a transaction was stored, or wasn't.
+    Sent(Option<ErrorCode>),
+    Fetched(Box<FetchAnswer>),
 }
 
 enum Who {
     Member(Box<dyn Member>),
     Sharer(Sharer),
+    Transactor(Transactor),
+    Stable(StableReader),
 }
 
 struct Seat {
@@ -74,9 +83,11 @@ pub(super) struct Groups {
     pub(super) random: Random,
     plan: GroupsPlan,
     pub(super) share: Option<SharePlan>,
+    transact: Option<TransactPlan>,
     seats: Vec<Seat>,
     known: Known,
     pub(super) shares: Shares,
+    pub(super) transactions: Transactions,
     inbox: Inbox,
     requests: u64,
     /// The newest epoch of the coordinator that anybody has heard of.
@@ -88,7 +99,8 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// One of eight seeds has groups of both protocols and of an application of Kafka Streams, two of thirteen a share group.
+    /// One of eight seeds has groups of both protocols and of an application of Kafka Streams, two of thirteen a share group, one of seven
+    /// transactional producers.
     pub(super) fn draw(seed: u64, swarm: &mut Swarm) -> Groups {
         let mut random = Random::new(seed ^ 0x67_72_6f_75);
         let mut plan = GroupsPlan::default();
@@ -116,10 +128,21 @@ impl Groups {
                 configs.insert(key.to_owned(), value.to_owned());
             }
         }
+        let transact = (seed % 7 == 3).then(|| TransactPlan {
+            producers: 1 + random.below(2) as usize,
+            partitions: [1, 3][random.below(2) as usize],
+        });
+        if let Some(plan) = transact {
+            plan.set(&mut swarm.settings);
+        }
         let members = plan.members().into_iter().map(Who::Member);
         let sharers =
             (0..share.map_or(0, |plan| plan.members)).map(|n| Who::Sharer(Sharer::new(n)));
-        let seats = members.chain(sharers).map(|who| Seat {
+        let transactors = (0..transact.map_or(0, |plan| plan.producers))
+            .map(|n| Who::Transactor(Transactor::new(n)));
+        let stable = transact.map(|_| Who::Stable(StableReader::default()));
+        let all = members.chain(sharers).chain(transactors).chain(stable);
+        let seats = all.map(|who| Seat {
             who,
             asking: None,
             asked_of: None,
@@ -129,8 +152,10 @@ impl Groups {
             random,
             plan,
             share,
+            transact,
             known: Known::default(),
             shares: Shares::default(),
+            transactions: Transactions::default(),
             inbox: Arc::default(),
             requests: 0,
             newest: 0,
@@ -161,6 +186,8 @@ impl Groups {
             match &mut seat.who {
                 Who::Member(member) => member.heal(),
                 Who::Sharer(sharer) => sharer.heal(),
+                Who::Transactor(transactor) => transactor.heal(),
+                Who::Stable(reader) => reader.heal(),
             }
         }
     }
@@ -170,6 +197,8 @@ impl Groups {
         self.seats.iter().all(|seat| match &seat.who {
             Who::Member(member) => member.has_progressed(),
             Who::Sharer(sharer) => sharer.has_progressed(),
+            Who::Transactor(transactor) => transactor.has_progressed(),
+            Who::Stable(reader) => reader.has_progressed(),
         })
     }
 
@@ -178,9 +207,46 @@ impl Groups {
         let stuck = self.seats.iter().filter_map(|seat| match &seat.who {
             Who::Member(m) if !m.has_progressed() => Some(format!("{m:?}")),
             Who::Sharer(s) if !s.has_progressed() => Some(format!("{s:?}")),
+            Who::Transactor(t) if !t.has_progressed() => Some(format!("{t:?}")),
+            Who::Stable(r) if !r.has_progressed() => Some(format!("{r:?}")),
             _ => None,
         });
         stuck.collect::<Vec<_>>().join("; ")
+    }
+
+    pub(super) fn transactor(&mut self, me: usize) -> Option<&mut Transactor> {
+        match &mut self.seats.get_mut(me)?.who {
+            Who::Transactor(transactor) => Some(transactor),
+            _ => None,
+        }
+    }
+
+    pub(super) fn stable(&mut self, me: usize) -> Option<&mut StableReader> {
+        match &mut self.seats.get_mut(me)?.who {
+            Who::Stable(reader) => Some(reader),
+            _ => None,
+        }
+    }
+
+    /// Whether there are transactional producers.
+    pub(super) fn has_transactors(&self) -> bool {
+        self.transact.is_some()
+    }
+
+    /// No transaction is under way, and none begins until everyone is to progress again.
+    pub(super) fn transactors_are_done(&self) -> bool {
+        self.seats.iter().all(|seat| match &seat.who {
+            Who::Transactor(transactor) => transactor.has_progressed(),
+            _ => true,
+        })
+    }
+
+    /// Transactions are there as a whole or not at all, once everyone has progressed.
+    pub(super) fn check_transactions(&self) -> Result<(), Violation> {
+        self.seats.iter().try_for_each(|seat| match &seat.who {
+            Who::Stable(reader) => reader.check(&self.transactions),
+            _ => Ok(()),
+        })
     }
 }
 
@@ -190,6 +256,9 @@ impl World {
         let mut topics = self.groups.plan.topics(3);
         if self.groups.share.is_some() {
             topics.push(sharers::topic());
+        }
+        if self.groups.has_transactors() {
+            topics.push(transactors::topic());
         }
         if !topics.is_empty() {
             self.admin_anywhere(AdminCommand::CreateTopics {
@@ -230,7 +299,7 @@ impl World {
         }
     }
 
-    fn member_thinks(&mut self, me: usize, back_off: bool) {
+    pub(super) fn member_thinks(&mut self, me: usize, back_off: bool) {
         let mut most = match self.healing {
             true => Duration::from_millis(20),
             false => self
@@ -317,8 +386,11 @@ impl World {
     }
 
     fn member_step(&mut self, me: usize) {
-        if let Who::Sharer(_) = &self.groups.seats[me].who {
-            return self.sharer_step(me);
+        match &self.groups.seats[me].who {
+            Who::Member(_) => {}
+            Who::Sharer(_) => return self.sharer_step(me),
+            Who::Transactor(_) => return self.transactor_step(me),
+            Who::Stable(_) => return self.stable_step(me),
         }
         let Some((ask, back_off)) = self.with_member(me, false, |m, moment, known| {
             let group = m.group();
@@ -401,7 +473,7 @@ impl World {
     pub(super) fn sharer(&mut self, me: usize) -> Option<&mut Sharer> {
         match &mut self.groups.seats.get_mut(me)?.who {
             Who::Sharer(sharer) => Some(sharer),
-            Who::Member(_) => None,
+            _ => None,
         }
     }
 
@@ -442,13 +514,18 @@ impl World {
         if self.stopped {
             return Ok(());
         }
-        if let Who::Sharer(_) = &self.groups.seats[me].who {
-            let back_off = self.sharer_hears(me, heard)?;
-            self.member_thinks(me, back_off);
-            return Ok(());
-        }
-        let Heard::Group(told) = heard else {
-            return Ok(());
+        let told = match (&self.groups.seats[me].who, heard) {
+            (Who::Member(_), Heard::Group(told)) => told,
+            (who, heard) => {
+                let back_off = match who {
+                    Who::Member(_) => return Ok(()),
+                    Who::Sharer(_) => self.sharer_hears(me, heard)?,
+                    Who::Transactor(_) => self.transactor_hears(me, heard),
+                    Who::Stable(_) => self.stable_hears(me, heard)?,
+                };
+                self.member_thinks(me, back_off);
+                return Ok(());
+            }
         };
         let now = self.coordinator_now();
         let asked_of = self.groups.seats[me].asked_of;
@@ -460,7 +537,7 @@ impl World {
             let is_another = before.is_some_and(|b| Some(b.at) != at);
             let reconciles = self.groups.seats.iter().any(|seat| match &seat.who {
                 Who::Member(member) => member.is_reconciling(),
-                Who::Sharer(_) => false,
+                _ => false,
             });
             if is_another {
                 sometimes(Mark::CoordinatorReplaced);

@@ -151,6 +151,7 @@ impl World {
         machine.powerless = power;
         self.crashes += 1;
         self.hang_up(at);
+        self.echo_the_dead(at);
         if self.quorum.leader == Some(at) {
             // Whoever starts anew doesn't lead on in the same term.
             self.depose();

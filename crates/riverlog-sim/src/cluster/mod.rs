@@ -9,15 +9,18 @@
 //! | `clients` | producers and readers that find the leaders by metadata |
 //! | `groups` | groups whose coordinators fail over |
 //! | `sharers` | members of share groups |
+//! | `transactors` | transactional producers, and a reader of what they have committed |
 //! | `moves` | replicas that move meanwhile |
 //! | `unrest` | leaderships that go to and fro, disks that fill up |
 //! | `ways` | connections that stand, end and are refused; at times that is a lie |
+//! | `echoes` | messages that come again when what they say is long over |
 //! | `model` | what must be true |
 //! | `copies` | what lies in the folders of those that died |
 //! | `end` | all is healed: everyone moves, also without one; the in-sync sets are whole, all copies are equal |
 
 mod clients;
 mod copies;
+mod echoes;
 mod end;
 mod faults;
 mod groups;
@@ -27,6 +30,7 @@ mod moves;
 mod quorum;
 mod sharers;
 mod swarm;
+mod transactors;
 mod unrest;
 mod ways;
 mod world;

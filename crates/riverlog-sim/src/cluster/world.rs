@@ -14,6 +14,7 @@ use riverlog_node::{Job, JobDone, PartitionDescription, PeerMessage, Reply};
 use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
 use super::clients::{Client, Outcome};
+use super::echoes::Echoes;
 use super::groups::{Due, Groups};
 use super::machine::Machine;
 use super::model::{Model, TOPIC, topic_id};
@@ -120,6 +121,7 @@ pub(super) struct World {
     pub(super) mover: Mover,
     pub(super) unrest: Unrest,
     pub(super) ways: Ways,
+    pub(super) echoes: Echoes,
     pub(super) groups: Groups,
     pub(super) clock: Duration,
     trace: Trace,
@@ -196,6 +198,7 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
         mover,
         unrest: Unrest::draw(seed),
         ways: Ways::draw(seed),
+        echoes: Echoes::draw(seed),
         groups,
         clock: Duration::from_secs(1),
         trace: Trace::new(show),
@@ -474,12 +477,13 @@ impl World {
             2 => sometimes(Mark::MessageTwice),
             _ => {}
         }
+        let held = self.echo(from, to, &message.bytes);
         for _ in 0..times {
             let late = !self.healing && self.random.below(1_000) < self.swarm.late;
             if late {
                 sometimes(Mark::MessageLate);
             }
-            let later = self.within(if late { 800_000 } else { 400 });
+            let later = held + self.within(if late { 800_000 } else { 400 });
             let bytes = message.bytes.clone();
             self.schedule(self.clock + later, Event::Peer { from, to, bytes });
         }
