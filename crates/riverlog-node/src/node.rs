@@ -1,5 +1,6 @@
 //! The box: what it consists of, and its doors.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -127,6 +128,8 @@ pub struct Node {
     pub(crate) controller: Controller,
     pub(crate) shards: ArcSwapOption<Shards<GroupShard>>,
     pub(crate) transactions: ArcSwapOption<Shards<TransactionShard>>,
+    /// What coordinators of transactions were asked of which a final refusal was in doubt, and since when, see [`Node::transaction`].
+    pub(crate) doubts: Mutex<BTreeMap<u64, Duration>>,
     pub(crate) share_shards: ArcSwapOption<Shards<ShareShard>>,
     pub(crate) sharing: Sharing,
     pub(crate) lanes: Lanes,
@@ -201,6 +204,7 @@ impl Node {
             controller: parts.controller,
             shards: ArcSwapOption::empty(),
             transactions: ArcSwapOption::empty(),
+            doubts: Mutex::default(),
             share_shards: ArcSwapOption::empty(),
             sharing: Sharing::default(),
             lanes: Lanes::default(),

@@ -1,5 +1,6 @@
 //! The transaction coordinator, on the shards of `__transaction_state`.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,32 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The feature that says which protocol of transactions the cluster speaks.
 const FEATURE: &str = "transaction.version";
+
+/// For how long it is remembered when a refusal was in doubt first. Followers ask several times meanwhile.
+const DOUBT: Duration = Duration::from_secs(5);
+/// Questions that are remembered so.
+const MAX_DOUBTS: usize = 10_000;
+
+/// Whether a client gives up, or its transaction, when it is told so.
+fn is_final(answer: &TransactionAnswer) -> bool {
+    let is_final = |error: &ErrorCode| {
+        let all = [
+            ErrorCode::PRODUCER_FENCED,
+            ErrorCode::INVALID_PRODUCER_ID_MAPPING,
+            ErrorCode::INVALID_PRODUCER_EPOCH,
+            ErrorCode::INVALID_TXN_STATE,
+            ErrorCode::TRANSACTION_ABORTABLE,
+        ];
+        all.contains(error)
+    };
+    match answer {
+        TransactionAnswer::NeedsProducerId => false,
+        TransactionAnswer::Producer { error, .. } | TransactionAnswer::Error(error) => {
+            is_final(error)
+        }
+        TransactionAnswer::Partitions(each) => each.iter().any(is_final),
+    }
+}
 
 fn level(image: &MetadataImage) -> TransactionVersion {
     TransactionVersion(image.features.get(FEATURE).copied().unwrap_or(0))
@@ -125,6 +152,7 @@ impl Node {
         reply: Reply<TransactionAnswer>,
     ) {
         self.saw(now);
+        let reply = self.refuse_when_sure(&command, reply);
         let node = self.this.clone();
         let again = command.clone();
         let shape = command.refused(ErrorCode::NONE);
@@ -150,6 +178,57 @@ impl Node {
         });
         let id = again.id().to_owned();
         self.coordinate::<TransactionShard>(&id, again, shape, now, first);
+    }
+
+    /// A refusal that is final for a client must be the truth, and a coordinator that others have gone beyond doesn't know it. So it goes out only
+    /// when followers have asked since the first time that it would have, enough of them to keep any other leader from having anything
+    /// acknowledged before that; until then clients are sent to look for the coordinator, and come again.
+    fn refuse_when_sure(
+        &self,
+        command: &TransactionCommand,
+        reply: Reply<TransactionAnswer>,
+    ) -> Reply<TransactionAnswer> {
+        if self.settings.quorum == Quorum::Own {
+            return reply;
+        }
+        let node = self.this.clone();
+        let id = command.id().to_owned();
+        let unsure = command.refused(ErrorCode::NOT_COORDINATOR);
+        // Who comes again asks the same.
+        let asked = {
+            let mut hasher = DefaultHasher::new();
+            command.hash(&mut hasher);
+            hasher.finish()
+        };
+        Reply::new(move |answer| {
+            let doubtful =
+                is_final(&answer) && node.upgrade().is_some_and(|n| !n.is_sure(&id, asked));
+            reply.send(if doubtful { unsure } else { answer });
+        })
+    }
+
+    fn is_sure(&self, id: &str, asked: u64) -> bool {
+        let shards = self.transactions.load_full();
+        let Some(shard) = shards.as_ref().and_then(|s| s.of(id)) else {
+            return true;
+        };
+        let now = self.latest();
+        let since = {
+            let mut doubts = self.doubts.lock();
+            doubts.retain(|_, since| now.saturating_sub(*since) < DOUBT);
+            if doubts.len() >= MAX_DOUBTS && !doubts.contains_key(&asked) {
+                return false;
+            }
+            *doubts.entry(asked).or_insert(now)
+        };
+        let sure = {
+            let state = shard.partition.state.lock();
+            state.leader.is_followed(now.saturating_sub(since), now)
+        };
+        if sure {
+            self.doubts.lock().remove(&asked);
+        }
+        sure
     }
 
     /// Transactions that fit a filter, in order of their ids; COORDINATOR_LOAD_IN_PROGRESS while some aren't known.

@@ -146,6 +146,19 @@ fn write(cluster: &mut Cluster, who: Producer, value: &str, adds: bool) -> Vec<A
     out
 }
 
+/// Why nothing is appended, once the coordinator is sure of it.
+fn refusals(cluster: &mut Cluster, who: Producer, value: &str, adds: bool) -> Vec<ErrorCode> {
+    for _ in 0..50 {
+        let all = write(cluster, who, value, adds).into_iter();
+        let errors: Vec<_> = all.map(|a| a.expect_err("refused").error).collect();
+        if errors.iter().all(|error| !error.retriable()) {
+            return errors;
+        }
+        cluster.run(Duration::from_millis(50));
+    }
+    panic!("the coordinator is never sure");
+}
+
 /// What a reader of committed records gets of each partition at its leader; `None` while something isn't decided.
 fn committed(cluster: &mut Cluster) -> Vec<Option<Vec<String>>> {
     (0..3)
@@ -212,16 +225,14 @@ fn a_leader_appends_nothing_to_a_transaction_that_its_coordinator_doesnt_know() 
     let mut cluster = three();
     let who = init(&mut cluster, 1);
     // These clients say themselves which partitions are part of it, and have said none.
-    for appended in write(&mut cluster, who, "a", false) {
-        let failure = appended.expect_err("it isn't part of a transaction");
-        assert_eq!(failure.error, ErrorCode::TRANSACTION_ABORTABLE);
+    for error in refusals(&mut cluster, who, "a", false) {
+        assert_eq!(error, ErrorCode::TRANSACTION_ABORTABLE);
     }
     let old = who;
     let who = init(&mut cluster, 1);
     assert!(who.1 > old.1 || who.0 != old.0);
-    for appended in write(&mut cluster, old, "b", true) {
-        let failure = appended.expect_err("it is fenced");
-        assert_eq!(failure.error, ErrorCode::PRODUCER_FENCED);
+    for error in refusals(&mut cluster, old, "b", true) {
+        assert_eq!(error, ErrorCode::PRODUCER_FENCED);
     }
     assert_eq!(committed(&mut cluster), everywhere(&[]));
 }
@@ -327,6 +338,53 @@ fn transactions_across(cut: impl Fn(i32, i32) -> Vec<(i32, i32)>) -> Cluster {
     assert_eq!(committed(&mut cluster), everywhere(&values));
     assert_eq!(passed_on(&cluster, third), before);
     cluster
+}
+
+/// Its state may be one that others have gone beyond: what it would refuse for good is in doubt until its followers ask again.
+#[test]
+fn a_coordinator_that_nobody_hears_refuses_nothing_for_good() {
+    let mut cluster = three();
+    let first = init(&mut cluster, 1);
+    let second = init(&mut cluster, 1);
+    assert_ne!(first, second);
+    let at = coordinator(&mut cluster, 1);
+    let late = TransactionCommand::End {
+        id: ID.to_owned(),
+        producer_id: first.0,
+        epoch: first.1,
+        commit: true,
+        version: TransactionVersion::TWO,
+        fresh: None,
+    };
+    let ask = |cluster: &mut Cluster| {
+        let command = late.clone();
+        let answer = cluster
+            .node(at)
+            .ask(|node, now, reply| node.transaction(command, now, reply));
+        match cluster.wait(&answer) {
+            TransactionAnswer::Producer { error, .. } => error,
+            other => panic!("{other:?}"),
+        }
+    };
+    let others: Vec<i32> = (1..=3).filter(|id| *id != at).collect();
+    for other in &others {
+        cluster.cut.insert((*other, at));
+    }
+    for _ in 0..5 {
+        assert_eq!(ask(&mut cluster), ErrorCode::NOT_COORDINATOR);
+        cluster.run(Duration::from_millis(100));
+    }
+    cluster.cut.clear();
+    cluster.run(Duration::from_secs(1));
+    let at_last = (0..20).map(|_| {
+        cluster.run(Duration::from_millis(100));
+        ask(&mut cluster)
+    });
+    assert!(
+        at_last
+            .into_iter()
+            .any(|error| error == ErrorCode::PRODUCER_FENCED)
+    );
 }
 
 fn counted(cluster: &Cluster, id: i32, name: &str) -> f64 {

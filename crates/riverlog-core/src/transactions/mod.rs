@@ -48,7 +48,7 @@ pub type Answer = coordinator::Answer<TransactionAnswer>;
 pub struct Soft(shard::SoftChange);
 
 /// Which protocol of transactions a client, or the cluster (feature `transaction.version`), speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TransactionVersion(pub i16);
 
 impl TransactionVersion {
@@ -82,7 +82,7 @@ impl Default for TransactionSettings {
 }
 
 /// A command to the coordinator of a transactional id.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TransactionCommand {
     /// InitProducerId.
     Init {
