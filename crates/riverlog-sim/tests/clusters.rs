@@ -64,3 +64,10 @@ fn an_emptied_leader_had_nothing_in_common_with_its_followers() {
 fn what_was_given_back_was_not_counted_when_it_was_out_again_at_once() {
     holds(132);
 }
+
+/// What a node left that lost its power while its disk was full was looked at without room: what only its write-ahead log held could not
+/// be put into the segment, as the node itself does once there is room again.
+#[test]
+fn what_a_power_cut_left_on_a_full_disk_could_not_be_looked_at() {
+    holds(40000038);
+}
