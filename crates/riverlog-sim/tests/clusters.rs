@@ -71,3 +71,10 @@ fn what_was_given_back_was_not_counted_when_it_was_out_again_at_once() {
 fn a_reader_that_was_not_answered_took_itself_to_be_at_the_end() {
     holds(332);
 }
+
+/// What a node left that lost its power while its disk was full was looked at without room: what only its write-ahead log held could not
+/// be put into the segment, as the node itself does once there is room again.
+#[test]
+fn what_a_power_cut_left_on_a_full_disk_could_not_be_looked_at() {
+    holds(40000038);
+}

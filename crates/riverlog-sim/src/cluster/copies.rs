@@ -14,11 +14,13 @@ fn broken(what: String) -> Violation {
     Violation::new("a copy can be read", what)
 }
 
-/// Opens what a process has left. Recovery may change it.
+/// Opens what a process has left. Recovery may change it, and has room for what only the write-ahead log holds: a process that
+/// finds none keeps that where it is, and opens the log later.
 pub(super) fn open_folder(
     disk: &CrashDisk,
     settings: VolumeSettings,
 ) -> Result<Arc<Volume>, Violation> {
+    disk.set_capacity(None);
     Volume::open(Arc::new(disk.clone()), settings).map_err(|e| broken(e.to_string()))
 }
 
