@@ -20,6 +20,7 @@ use crate::controller::Controller;
 use crate::node::{Host, Node, Parts, StartError};
 use crate::partition::{Owed, Partition, Role, State};
 use crate::quorum::Quorum;
+use crate::reserve::give_up_where_full;
 use crate::settings::{Entropy, NodeSettings};
 use crate::shards::{Replayed, replay};
 use crate::tables::TopicInfo;
@@ -46,6 +47,7 @@ pub(crate) fn open(
         return Err(StartError::ClusterMember);
     }
     let volume = Volume::open(disk.clone(), settings.volume.clone())?;
+    give_up_where_full(&*disk);
     let metadata = open_metadata(&volume, &settings)?;
     let image = match settings.quorum {
         Quorum::Own => read_metadata(&metadata)?,

@@ -2,7 +2,8 @@
 //!
 //! A file of a megabyte lies in the data folder. When a write finds no room, the file is removed and appends from outside
 //! are refused; what the node has to write itself (metadata, offsets of groups) then has that room. When enough is free
-//! again, the file is made anew and appends are taken again.
+//! again, the file is made anew and appends are taken again. A start on a full disk gives it up before logs are recovered: what
+//! only the write-ahead log has of them takes room in their segments.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +40,18 @@ pub(crate) struct Tight {
     pub(crate) now: AtomicBool,
     /// A job is out.
     out: AtomicBool,
+}
+
+/// Removes the file where there is too little beside it. The folder's lock is held, and nobody writes yet.
+pub(crate) fn give_up_where_full(disk: &dyn Disk) {
+    let Ok(len) = disk.open(PATH, OpenMode::Read).and_then(|file| file.len()) else {
+        return;
+    };
+    let available = disk.available().unwrap_or(u64::MAX);
+    if len > 0 && available.saturating_add(len) < ENOUGH {
+        // A failure shows where the room is missing.
+        let _failed = disk.remove_file(PATH);
+    }
 }
 
 impl Reserve {

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
-use riverlog_log::Disk;
 use riverlog_log::disk::{CrashDisk, FaultOn, Times};
+use riverlog_log::{Disk, OpenMode};
+use riverlog_node::Notice;
 use riverlog_node::harness::Harness;
-use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
+use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, TopicId};
 
 /// Creates topics, sends, deletes records, makes a topic anew. Returns what was acknowledged: values by offset, the least
 /// start offset, and whether the second topic was.
@@ -167,6 +168,83 @@ fn a_full_disk_refuses_writes_and_recovers_by_itself() {
     for offset in stored {
         assert!(read.contains(&offset));
     }
+}
+
+/// What lies in segments that no sync was asked for goes, as with the power.
+fn lose_tails(disk: &CrashDisk, topics: &[TopicId]) {
+    for topic in topics {
+        let path = format!("{topic}/0/{:020}.log", 0);
+        let segment = disk.open(&path, OpenMode::Write).unwrap();
+        assert!(segment.len().unwrap() > 0);
+        segment.set_len(0).unwrap();
+    }
+}
+
+/// The room that is kept for the node was kept from recovery, too: partitions that the power had taken the tails of their segments from
+/// could not even be read until somebody made room, and without its metadata the node didn't start.
+#[test]
+fn a_start_on_a_full_disk_had_no_room_for_what_only_the_write_ahead_log_had() {
+    let disk = CrashDisk::new(1);
+    disk.set_capacity(Some(100_000_000));
+    let mut host = open(&disk);
+    let topic = create(&mut host, "t", 1, &[]);
+    let to = partition(&host, "t", 0);
+    for _ in 0..5 {
+        produce(&mut host, &to, &["acknowledged"]).unwrap();
+    }
+    let all = read_all(&mut host, "t", 0);
+    assert_eq!(all.len(), 5);
+    let reserve = |disk: &CrashDisk| {
+        let file = disk.open("reserve", OpenMode::Read);
+        file.and_then(|file| file.len())
+    };
+    assert_eq!(reserve(&disk).unwrap(), 1 << 20);
+    let disk = disk.kill();
+    drop(host);
+    lose_tails(&disk, &[topic, TopicId::METADATA]);
+    disk.fill_up();
+
+    let mut host = open(&disk);
+    assert!(reserve(&disk).is_err());
+    assert_eq!(read_all(&mut host, "t", 0), all);
+    let to = partition(&host, "t", 0);
+    let refused = produce(&mut host, &to, &["refused"]).unwrap_err();
+    assert_eq!(refused.error, ErrorCode::KAFKA_STORAGE_ERROR);
+    disk.set_capacity(Some(100_000_000));
+    host.advance(Duration::from_secs(2));
+    assert_eq!(reserve(&disk).unwrap(), 1 << 20);
+    produce(&mut host, &to, &["after"]).unwrap();
+    assert_eq!(read_all(&mut host, "t", 0).len(), 6);
+}
+
+#[test]
+fn a_partition_that_a_start_on_a_full_disk_could_not_open_comes_back_with_the_room() {
+    let disk = CrashDisk::new(1);
+    let mut host = open(&disk);
+    let topic = create(&mut host, "t", 1, &[]);
+    let to = partition(&host, "t", 0);
+    for _ in 0..5 {
+        produce(&mut host, &to, &["acknowledged"]).unwrap();
+    }
+    let all = read_all(&mut host, "t", 0);
+    let disk = disk.kill();
+    drop(host);
+    lose_tails(&disk, &[topic]);
+    // There is nothing that could be given up.
+    disk.fill_up();
+
+    let mut host = open(&disk);
+    let not_opened = |n: &Notice| matches!(n, Notice::NotOpened { topic, .. } if topic == "t");
+    assert_eq!(
+        host.take_notices().iter().filter(|n| not_opened(n)).count(),
+        1
+    );
+    host.advance(Duration::from_secs(2));
+    disk.set_capacity(None);
+    host.advance(Duration::from_secs(2));
+    assert_eq!(read_all(&mut host, "t", 0), all);
+    let to = partition(&host, "t", 0);
+    produce(&mut host, &to, &["after"]).unwrap();
 }
 
 #[test]
