@@ -341,7 +341,19 @@ class Run:
         if options.replicas > 1:
             config["min.insync.replicas"] = "2"
         topic = NewTopic(options.topic, options.partitions, options.replicas, config=config)
-        admin.create_topics([topic])[options.topic].result(20)
+
+        def made():
+            try:
+                admin.create_topics([topic])[options.topic].result(20)
+            except KafkaException as error:
+                # Nodes that have just started aren't all let in yet.
+                if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR:
+                    raise
+                return False
+            return True
+
+        if not until(20, made):
+            raise SystemExit("too few nodes are let in")
         self.senders = [Sender("p1", "idempotent"), Sender("p2", "idempotent"), Sender("p3", "once")]
         if options.transactions:
             self.senders += [Sender("t1", "transactions"), Sender("t2", "transactions")]
