@@ -31,9 +31,9 @@ pub(crate) struct Args {
     /// Keeps logs and histories also when all went well
     #[arg(long)]
     keep: bool,
-    /// What librdkafka writes into clients.log: its setting `debug`, "cgrp,protocol" say
-    #[arg(long, value_name = "CONTEXTS")]
-    client_debug: Option<String>,
+    /// A setting of librdkafka's clients; what `debug=cgrp,protocol` has them tell is in clients.log
+    #[arg(long, value_name = "KEY=VALUE")]
+    client: Vec<String>,
     /// Those with three nodes, each with a network and a disk of its own; with names: of those, only these
     #[arg(long)]
     cluster: bool,
@@ -318,13 +318,11 @@ fn play(drill: &Drill, args: &Args, stage: &Stage) -> Result<Outcome> {
         .arg("--work")
         .arg(place::target().join("drill"))
         .args(["--seed", &seed.to_string()])
-        .args(args.set.iter().flat_map(|set| ["--set", set.as_str()]));
+        .args(args.set.iter().flat_map(|set| ["--set", set.as_str()]))
+        .args(args.client.iter().flat_map(|set| ["--client", set.as_str()]));
     let rounds = args.rounds.or(args.long.then_some(drill.long));
     if let Some(rounds) = rounds {
         run = run.args(["--rounds", &rounds.to_string()]);
-    }
-    if let Some(contexts) = &args.client_debug {
-        run = run.args(["--client-debug", contexts.as_str()]);
     }
     if args.keep {
         run = run.arg("--keep");

@@ -28,7 +28,7 @@ arguments.add_argument("--most-bytes", type=int, default=1500, help="the most by
 arguments.add_argument("--replicas", type=int, default=1)
 arguments.add_argument("--transactions", action="store_true")
 arguments.add_argument("--modern", action="store_true", help="one group by the protocol of KIP-848")
-arguments.add_argument("--debug", help="librdkafka's setting of that name; what it tells goes to stderr")
+arguments.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; what `debug` has it tell goes to stderr")
 options = arguments.parse_args()
 
 COMMON = {
@@ -43,8 +43,9 @@ COMMON = {
     "topic.metadata.refresh.fast.interval.ms": 100,
     "log_level": 0,
 }
-if options.debug:
-    COMMON |= {"debug": options.debug, "log_level": 7}
+COMMON |= dict(setting.split("=", 1) for setting in options.set)
+if "debug" in COMMON:
+    COMMON["log_level"] = 7
 PARTITIONS = range(options.partitions)
 
 

@@ -26,9 +26,9 @@ pub(crate) struct Clients {
     /// The program that `clients/go` makes: franz-go takes part
     #[arg(long, value_name = "PROGRAM")]
     go: Option<PathBuf>,
-    /// What librdkafka writes into clients.log: its setting `debug`, "cgrp,protocol" say
-    #[arg(long, value_name = "CONTEXTS")]
-    client_debug: Option<String>,
+    /// A setting of librdkafka's clients; what `debug=cgrp,protocol` has them tell is in clients.log
+    #[arg(long, value_name = "KEY=VALUE")]
+    client: Vec<String>,
 }
 
 impl Clients {
@@ -38,7 +38,7 @@ impl Clients {
         fs::write(&program, PYTHON)?;
         let mut python = Command::new(&self.python);
         python.arg(&program);
-        python.args(self.client_debug.iter().flat_map(|what| ["--debug", what]));
+        python.args(self.client.iter().flat_map(|setting| ["--set", setting]));
         let mut all = vec![("clients", python)];
         if let Some(jars) = &self.java {
             let program = folder.join("Workload.java");

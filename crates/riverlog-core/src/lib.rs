@@ -12,6 +12,7 @@ pub mod coordinator;
 pub mod disk_health;
 pub mod groups;
 pub mod metadata;
+pub mod refusals;
 pub mod replica;
 pub mod share;
 pub mod time;

@@ -223,6 +223,10 @@ mutants! {
         DowngradeGenerationAnew = "downgrade-generation-anew",
     }
     Cluster {
+        /// A coordinator or leader tells what is final for a producer though others may have gone beyond it.
+        DoubtsForgotten = "doubts-forgotten",
+        /// A leader forgets what it has just refused, and takes what its producer has sent behind it for out of order.
+        RefusalsForgotten = "refusals-forgotten",
         /// What a follower said in an earlier life counts for the in-sync set.
         EarlierLifeInSync = "earlier-life-in-sync",
         /// A follower takes the leader's high watermark over before it has cut what the leader doesn't have.

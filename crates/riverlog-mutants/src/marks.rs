@@ -146,6 +146,10 @@ marks! {
         StrangeLifeRefused,
         /// A change of an in-sync set came to the controller again, long after it had been asked for.
         InSyncEchoed,
+        /// A batch was taken behind another one before its producer had heard of that one.
+        SentBehind,
+        /// A batch was refused that came behind another one before its producer had heard of that one.
+        RefusedBehind,
         /// A leader did not listen to a follower that spoke in another life.
         EarlierLifeUnheard,
         /// A leader refused a follower of another leadership.

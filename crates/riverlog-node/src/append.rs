@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use riverlog_core::Now;
 use riverlog_core::groups::InTransaction;
-use riverlog_log::{AppendAs, AppendError, Appended, Log, Write};
-use riverlog_mutants::Mutant;
+use riverlog_log::{AppendAs, AppendError, Appended, Log, ProducerSummary, Write};
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::batch::BatchHeader;
 use riverlog_wire::{ErrorCode, Offset};
 use smallvec::SmallVec;
 
 use crate::admit::admit;
+use crate::doubts;
 use crate::command::{AppendAnswer, AppendCommand, AppendFailure, AppendTo, Reply};
 use crate::errors::{RETRY_AFTER, append_failure};
 use crate::jobs::Work;
@@ -128,17 +129,19 @@ impl Node {
         let bytes = command.batch.len();
         self.metrics.append_requests.fetch_add(1, Ordering::Relaxed);
         if !self.append_bytes.take(bytes) {
-            // Java clients try again in order; the batch was not looked at, so nothing of its sequence is lost.
-            return reply.send(Err(AppendFailure {
+            let failure = AppendFailure {
                 retry_after: Some(RETRY_AFTER),
                 ..AppendFailure::new(
                     ErrorCode::THROTTLING_QUOTA_EXCEEDED,
                     "too many bytes wait to be acknowledged; send the batch again in a moment",
                 )
-            }));
+            };
+            partition.refused(&command.batch, failure.error, now);
+            return reply.send(Err(failure));
         }
         let ack = Ack { reply, bytes };
         if let Err(failure) = self.may_append(partition, &command) {
+            partition.refused(&command.batch, failure.error, now);
             return self.acknowledge(ack, Err(failure));
         }
         let config = partition.topic.config.load();
@@ -324,7 +327,79 @@ impl Node {
     }
 }
 
+impl Partition {
+    /// A batch was refused before it was looked at.
+    pub(crate) fn refused(&self, batch: &[u8], error: ErrorCode, now: Now) {
+        if let Ok(header) = BatchHeader::parse(batch) {
+            self.state.lock().refused(&header, error, now);
+        }
+    }
+}
+
 impl State {
+    /// Notes that a batch was refused, so that what its producer has sent behind it isn't taken for out of order.
+    fn refused(&mut self, header: &BatchHeader, error: ErrorCode, now: Now) {
+        self.forget_refusals(header);
+        self.refusals.refused(header, error, now.mono);
+    }
+
+    /// What is stored of a batch's producer was refused no longer.
+    fn forget_refusals(&mut self, header: &BatchHeader) {
+        if self.refusals.is_empty() {
+            return;
+        }
+        let log = self.log.as_ref();
+        if let Some(known) = log.and_then(|log| log.producer(header.producer_id)) {
+            let ProducerSummary { id, epoch, .. } = known;
+            self.refusals.stored(id, epoch, known.last_sequence);
+        }
+    }
+
+    /// Refuses a batch in the words in which one before it was refused that has not come again yet.
+    fn check_refusals(&mut self, header: &BatchHeader, now: Now) -> Result<(), AppendFailure> {
+        self.forget_refusals(header);
+        match self.refusals.before(header, now.mono) {
+            Some(error) if !active(Mutant::RefusalsForgotten) => Err(AppendFailure::new(
+                error,
+                format!(
+                    "a batch that producer {} has sent before this one was refused a moment ago; this one was not stored, send that one first",
+                    header.producer_id
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a leader says of a transaction is final for its producer, and one that others have gone beyond doesn't know that the transaction has
+    /// ended there. So it goes out only when followers have asked since the first time that it would have, as with coordinators.
+    fn unless_in_doubt(
+        &mut self,
+        failure: AppendFailure,
+        header: &BatchHeader,
+        now: Now,
+    ) -> AppendFailure {
+        if failure.error != ErrorCode::INVALID_TXN_STATE || active(Mutant::DoubtsForgotten) {
+            return failure;
+        }
+        let asked = (
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+        );
+        let question = doubts::question(&asked);
+        match self.doubts.since(question, now.mono) {
+            Some(since)
+                if self
+                    .leader
+                    .is_followed(now.mono.saturating_sub(since), now.mono) =>
+            {
+                self.doubts.settled(question);
+                failure
+            }
+            _ => AppendFailure::unsure(),
+        }
+    }
+
     pub(crate) fn take_write(&mut self) -> Option<Write> {
         let write = self.log.as_mut()?.take_write()?;
         self.upkeep.out += 1;
@@ -345,7 +420,11 @@ impl State {
         now: Now,
         owed: &mut Owed,
     ) -> Option<Appending> {
-        if let Err(failure) = self.may_append(appending.acks) {
+        let may = self.may_append(appending.acks);
+        if let Err(failure) = &may {
+            self.refused(&appending.header, failure.error, now);
+        }
+        if let Err(failure) = may.and_then(|()| self.check_refusals(&appending.header, now)) {
             owed.acks.push((appending.ack, Err(failure)));
             return None;
         }
@@ -386,7 +465,11 @@ impl State {
             },
         };
         match log.append(batch, how) {
-            Err(error) => owed.acks.push((ack, Err(append_failure(&error)))),
+            Err(error) => {
+                let failure = self.unless_in_doubt(append_failure(&error), &header, now);
+                self.refused(&header, failure.error, now);
+                owed.acks.push((ack, Err(failure)));
+            }
             Ok(appended) => {
                 let numbered = header.producer_id.0 >= 0;
                 self.appended(appended, bytes, numbered, acks, deadline, ack, owed);
@@ -475,7 +558,7 @@ impl State {
             _ => (&mut self.acks_all, self.leader.high_watermark()),
         };
         // What a duplicate reveals may not be durable yet either.
-        if appended.next <= reached || riverlog_mutants::active(Mutant::AckBeforeSync) {
+        if appended.next <= reached || active(Mutant::AckBeforeSync) {
             return owed.acks.push((ack, Ok(answer)));
         }
         let parked = Parked {

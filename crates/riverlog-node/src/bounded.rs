@@ -195,10 +195,8 @@ impl State {
         // duplicate that it is, also while the partition is full.
         let header = &appending.header;
         header.producer_id.0 >= 0
-            && log.producers().iter().any(|p| {
-                p.id == header.producer_id
-                    && p.epoch == header.producer_epoch
-                    && p.last_sequence.plus(1) != header.base_sequence
+            && log.producer(header.producer_id).is_some_and(|p| {
+                p.epoch == header.producer_epoch && p.last_sequence.plus(1) != header.base_sequence
             })
     }
 

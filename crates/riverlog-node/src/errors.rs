@@ -42,6 +42,14 @@ impl AppendFailure {
         )
     }
 
+    /// Perhaps another node leads.
+    pub(crate) fn unsure() -> AppendFailure {
+        AppendFailure::new(
+            ErrorCode::NOT_LEADER_OR_FOLLOWER,
+            "this node has not heard from enough followers to be sure that it still leads the partition; refresh metadata and send the batch again",
+        )
+    }
+
     /// The write was queued, but what it waited for can't come any more.
     pub(crate) fn lost(why: &DiskError) -> AppendFailure {
         let remedy = if why.is_full() {

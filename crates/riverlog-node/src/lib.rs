@@ -15,6 +15,7 @@ mod cleaner;
 mod command;
 mod controller;
 mod departed;
+mod doubts;
 mod errors;
 mod fetch;
 mod flush;

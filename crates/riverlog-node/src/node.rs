@@ -1,6 +1,5 @@
 //! The box: what it consists of, and its doors.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -26,6 +25,7 @@ use crate::command::{
 };
 use crate::controller::{AdminReply, Controller};
 use crate::departed::Departed;
+use crate::doubts::Doubts;
 use crate::fetch::ColdFetch;
 use crate::flush::GroupCommit;
 use crate::jobs::{Job, JobDone, Jobs};
@@ -129,7 +129,7 @@ pub struct Node {
     pub(crate) shards: ArcSwapOption<Shards<GroupShard>>,
     pub(crate) transactions: ArcSwapOption<Shards<TransactionShard>>,
     /// What coordinators of transactions were asked of which a final refusal was in doubt, and since when, see [`Node::transaction`].
-    pub(crate) doubts: Mutex<BTreeMap<u64, Duration>>,
+    pub(crate) doubts: Mutex<Doubts>,
     pub(crate) share_shards: ArcSwapOption<Shards<ShareShard>>,
     pub(crate) sharing: Sharing,
     pub(crate) lanes: Lanes,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::config::TopicConfig;
+use riverlog_core::refusals::Refusals;
 use riverlog_core::replica::{Follower, Leader, Position};
 use riverlog_log::{DiskError, EpochEnd, Log, LogKey, Upkeep, Write};
 use riverlog_mutants::{Mutant, active};
@@ -16,6 +17,7 @@ use smallvec::SmallVec;
 
 use crate::append::Ack;
 use crate::bounded::Bound;
+use crate::doubts::Doubts;
 use crate::command::{AppendAnswer, AppendFailure, Isolation, PartitionDescription};
 use crate::fetch::{WaitList, Waiting};
 use crate::losses::Losing;
@@ -84,6 +86,10 @@ pub(crate) struct State {
     pub(crate) timer_at: Option<Duration>,
     /// Only for bounded topics.
     pub(crate) bound: Option<Box<Bound>>,
+    /// What was refused a moment ago, and comes again.
+    pub(crate) refusals: Refusals,
+    /// Final refusals of batches of transactions that wait for followers.
+    pub(crate) doubts: Doubts,
     pub(crate) upkeep: UpkeepState,
 }
 
@@ -224,6 +230,8 @@ impl State {
             leader: Leader::new(epoch, own, high_watermark, sync),
             standing: Standing::Leads(Leading::default()),
             bound: Bound::new(config, &log),
+            refusals: Refusals::default(),
+            doubts: Doubts::default(),
             log: Some(log),
             replicas,
             factor,

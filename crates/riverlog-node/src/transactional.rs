@@ -140,13 +140,16 @@ impl Node {
         let waits = lanes.contains_key(&lane);
         if !self.append_bytes.take(pending.command.batch.len()) {
             drop(lanes);
-            pending.reply.send(Err(AppendFailure {
+            let failure = AppendFailure {
                 retry_after: Some(RETRY_AFTER),
                 ..AppendFailure::new(
                     ErrorCode::THROTTLING_QUOTA_EXCEEDED,
                     "too many bytes wait for transaction coordinators; send the batch again",
                 )
-            }));
+            };
+            let partition = &pending.partition.0;
+            partition.refused(&pending.command.batch, failure.error, now);
+            pending.reply.send(Err(failure));
             return false;
         }
         lanes.entry(lane).or_default().push_back(pending);
@@ -243,6 +246,8 @@ impl Node {
                     Ok(rule) => self.append_pending(pending, rule, now, together),
                     Err(error) => {
                         let failure = AppendFailure::new(error, error.message());
+                        let partition = &pending.partition.0;
+                        partition.refused(&pending.command.batch, error, now);
                         pending.reply.send(Err(failure));
                     }
                 }

@@ -1,6 +1,5 @@
 //! The transaction coordinator, on the shards of `__transaction_state`.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +12,12 @@ use riverlog_core::transactions::{
     TransactionFilter, TransactionShard, TransactionVersion, WriteMarkers,
 };
 use riverlog_log::Marker;
+use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{ErrorCode, Offset, ProducerEpoch, ProducerId};
 
 use crate::append::Together;
 use crate::command::Reply;
+use crate::doubts;
 use crate::node::Node;
 use crate::quorum::Quorum;
 use crate::shards::{Coordinator, Shard, Shards};
@@ -31,11 +32,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The feature that says which protocol of transactions the cluster speaks.
 const FEATURE: &str = "transaction.version";
-
-/// For how long it is remembered when a refusal was in doubt first. Followers ask several times meanwhile.
-const DOUBT: Duration = Duration::from_secs(5);
-/// Questions that are remembered so.
-const MAX_DOUBTS: usize = 10_000;
 
 /// Whether a client gives up, or its transaction, when it is told so.
 fn is_final(answer: &TransactionAnswer) -> bool {
@@ -152,15 +148,14 @@ impl Node {
         reply: Reply<TransactionAnswer>,
     ) {
         self.saw(now);
-        let reply = self.refuse_when_sure(&command, reply);
         let node = self.this.clone();
         let again = command.clone();
         let shape = command.refused(ErrorCode::NONE);
         let first = Reply::new(move |answer| {
-            if answer != TransactionAnswer::NeedsProducerId {
-                return reply.send(answer);
-            }
             let Some(node) = node.upgrade() else { return };
+            if answer != TransactionAnswer::NeedsProducerId {
+                return reply.send(node.unless_in_doubt(answer, &command));
+            }
             let this = node.clone();
             let fresh = Reply::new(
                 move |made: Result<(ProducerId, ProducerEpoch), _>| match made {
@@ -169,6 +164,10 @@ impl Node {
                         let shape = command.refused(ErrorCode::NONE);
                         let id = command.id().to_owned();
                         let now = this.as_of(now);
+                        let (node, again) = (this.clone(), command.clone());
+                        let reply = Reply::new(move |answer| {
+                            reply.send(node.unless_in_doubt(answer, &again));
+                        });
                         this.coordinate::<TransactionShard>(&id, command, shape, now, reply);
                     }
                     Err(error) => reply.send(command.refused(error)),
@@ -183,50 +182,35 @@ impl Node {
     /// A refusal that is final for a client must be the truth, and a coordinator that others have gone beyond doesn't know it. So it goes out only
     /// when followers have asked since the first time that it would have, enough of them to keep any other leader from having anything
     /// acknowledged before that; until then clients are sent to look for the coordinator, and come again.
-    fn refuse_when_sure(
+    fn unless_in_doubt(
         &self,
+        answer: TransactionAnswer,
         command: &TransactionCommand,
-        reply: Reply<TransactionAnswer>,
-    ) -> Reply<TransactionAnswer> {
-        if self.settings.quorum == Quorum::Own {
-            return reply;
+    ) -> TransactionAnswer {
+        match is_final(&answer) && !active(Mutant::DoubtsForgotten) && !self.is_sure(command) {
+            true => command.refused(ErrorCode::NOT_COORDINATOR),
+            false => answer,
         }
-        let node = self.this.clone();
-        let id = command.id().to_owned();
-        let unsure = command.refused(ErrorCode::NOT_COORDINATOR);
-        // Who comes again asks the same.
-        let asked = {
-            let mut hasher = DefaultHasher::new();
-            command.hash(&mut hasher);
-            hasher.finish()
-        };
-        Reply::new(move |answer| {
-            let doubtful =
-                is_final(&answer) && node.upgrade().is_some_and(|n| !n.is_sure(&id, asked));
-            reply.send(if doubtful { unsure } else { answer });
-        })
     }
 
-    fn is_sure(&self, id: &str, asked: u64) -> bool {
+    fn is_sure(&self, command: &TransactionCommand) -> bool {
+        if self.settings.quorum == Quorum::Own {
+            return true;
+        }
         let shards = self.transactions.load_full();
-        let Some(shard) = shards.as_ref().and_then(|s| s.of(id)) else {
+        let Some(shard) = shards.as_ref().and_then(|s| s.of(command.id())) else {
             return true;
         };
-        let now = self.latest();
-        let since = {
-            let mut doubts = self.doubts.lock();
-            doubts.retain(|_, since| now.saturating_sub(*since) < DOUBT);
-            if doubts.len() >= MAX_DOUBTS && !doubts.contains_key(&asked) {
-                return false;
-            }
-            *doubts.entry(asked).or_insert(now)
+        let (question, now) = (doubts::question(command), self.latest());
+        let Some(since) = self.doubts.lock().since(question, now) else {
+            return false;
         };
         let sure = {
             let state = shard.partition.state.lock();
             state.leader.is_followed(now.saturating_sub(since), now)
         };
         if sure {
-            self.doubts.lock().remove(&asked);
+            self.doubts.lock().settled(question);
         }
         sure
     }

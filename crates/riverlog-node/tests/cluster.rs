@@ -12,7 +12,9 @@ use nodes::Cluster;
 use riverlog_core::groups::{CommittedOffset, GroupAnswer, GroupCommand, TopicPartition};
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, NewTopic, TopicRef, Way};
 use riverlog_node::{ClusterSettings, NodeSettings};
-use riverlog_wire::{BrokerId, ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
+use riverlog_wire::{
+    BrokerId, ErrorCode, Generation, LeaderEpoch, Offset, ProducerId, TopicId,
+};
 
 fn second() -> Duration {
     Duration::from_secs(1)
@@ -598,4 +600,39 @@ fn what_a_dead_controller_was_told_is_told_to_the_next_one() {
         assert!(!is_fenced(&cluster, 1) && !is_fenced(&cluster, 2));
     }
     assert!(is_fenced(&cluster, 3));
+}
+
+#[test]
+fn what_follows_a_refused_batch_is_refused_in_the_same_words() {
+    let mut cluster = three();
+    cluster.led_at(1);
+    put(&mut cluster, "a").expect("acknowledged");
+    cluster.kill(2);
+    cluster.kill(3);
+    cluster.run(6 * second());
+    let to = cluster.led(1, "t");
+    let batches = |cluster: &Cluster, from: i32| {
+        let node = cluster.node(1);
+        [from, from + 1].map(|s| idempotent(node, ProducerId(9), s, &[&format!("s{s}")]))
+    };
+    let [first, second_one] = batches(&cluster, 0);
+    let refused = cluster.send(1, &to, first.clone(), -1);
+    let refused = cluster.wait(&refused).unwrap_err().error;
+    assert_eq!(refused, ErrorCode::NOT_ENOUGH_REPLICAS);
+    cluster.start(3);
+    cluster.run(4 * second());
+    // The leader has enough copies again, but knows nothing of this producer: its second batch isn't its first.
+    let behind = cluster.send(1, &to, second_one.clone(), -1);
+    let behind = cluster.wait(&behind).unwrap_err().error;
+    assert_eq!(behind, refused);
+    for batch in [first, second_one] {
+        let answer = cluster.send(1, &to, batch, -1);
+        cluster.wait(&answer).expect("acknowledged");
+    }
+    assert_eq!(all(&mut cluster), ["a", "s0", "s1"]);
+    // A gap that nothing was refused in is one.
+    let [_, far] = batches(&cluster, 4);
+    let answer = cluster.send(1, &to, far, -1);
+    let failure = cluster.wait(&answer).unwrap_err();
+    assert_eq!(failure.error, ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER);
 }

@@ -115,6 +115,11 @@ impl Sequence {
     pub fn plus(self, n: i32) -> Sequence {
         Sequence((i64::from(self.0) + i64::from(n)).rem_euclid(1 << 31) as i32)
     }
+
+    /// Whether it comes after another one: what is farther ahead than half of all sequences lies behind.
+    pub fn is_after(self, other: Sequence) -> bool {
+        (1..=1 << 30).contains(&self.plus(-other.0).0)
+    }
 }
 
 /// A topic for life: a deleted and re-created topic has a new id (KIP-516). Shown as Kafka shows it,

@@ -434,6 +434,11 @@ impl Log {
             Err(_) => Vec::new(),
         }
     }
+    /// What is known of one producer; `None` also where the log can't be read.
+    pub fn producer(&self, id: ProducerId) -> Option<ProducerSummary> {
+        let log = self.loaded().ok()?;
+        log.producers.get(id).map(|p| p.summary(id))
+    }
     /// Gives the memory of recent batches back; readers get them from files. For logs that nobody reads or writes.
     pub fn release_tail(&mut self) {
         if let Some(log) = self.loaded.get_mut() {

@@ -190,6 +190,16 @@ impl Producer {
             .last()
             .map_or(Sequence::NONE, |b| b.last_sequence)
     }
+    pub(super) fn summary(&self, id: ProducerId) -> ProducerSummary {
+        ProducerSummary {
+            id,
+            epoch: self.epoch,
+            last_sequence: self.last_sequence(),
+            last_timestamp: self.seen.ms(),
+            coordinator_epoch: self.coordinator_epoch,
+            transaction_start: self.transaction,
+        }
+    }
 }
 
 /// Takes one batch's effect back.
@@ -648,16 +658,7 @@ impl Producers {
     }
 
     pub(super) fn summaries(&self) -> Vec<ProducerSummary> {
-        self.iter()
-            .map(|(id, p)| ProducerSummary {
-                id,
-                epoch: p.epoch,
-                last_sequence: p.last_sequence(),
-                last_timestamp: p.seen.ms(),
-                coordinator_epoch: p.coordinator_epoch,
-                transaction_start: p.transaction,
-            })
-            .collect()
+        self.iter().map(|(id, p)| p.summary(id)).collect()
     }
     /// Whether any of `undos` is about a producer that is known here.
     pub(super) fn touched<'a>(&self, mut undos: impl Iterator<Item = &'a Undo>) -> bool {

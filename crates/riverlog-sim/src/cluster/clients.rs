@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use riverlog_core::metadata::TopicRef;
+use riverlog_log::disk::Random;
 use riverlog_node::{
     AppendAnswer, AppendCommand, AppendFailure, FetchAnswer, FetchCommand, FetchPartition,
     Isolation, OffsetAnswer, OffsetQuery, Reply,
@@ -12,6 +13,7 @@ use riverlog_wire::compression::Compression;
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence};
 
 use super::model::TOPIC;
+use super::pipelines::leadership;
 use super::world::{Event, World};
 use crate::model::Violation;
 
@@ -33,6 +35,9 @@ pub(super) enum Client {
     Reader(Reader),
 }
 
+/// Of the records of a batch.
+pub(super) type Values = Vec<String>;
+
 #[derive(Default)]
 pub(super) struct Producer {
     number: usize,
@@ -40,7 +45,9 @@ pub(super) struct Producer {
     id: Option<(ProducerId, ProducerEpoch)>,
     sequence: i32,
     count: u64,
-    pending: Option<(Vec<String>, Vec<u8>)>,
+    pending: Option<(Values, Vec<u8>)>,
+    /// Comes next, and was sent already.
+    behind: Option<(Values, Vec<u8>)>,
     pub(super) progress: u64,
     /// The newest leadership that its metadata has had.
     epoch: LeaderEpoch,
@@ -54,6 +61,39 @@ pub(super) struct Reader {
     pub(super) position: Vec<Offset>,
     /// The newest leadership of each partition that its metadata has had.
     epochs: Vec<LeaderEpoch>,
+}
+
+impl Producer {
+    pub(super) fn partition(&self) -> i32 {
+        self.partition
+    }
+
+    /// The batch behind the pending one, with the sequence of that one.
+    pub(super) fn behind(
+        &mut self,
+        now_ms: i64,
+        random: &mut Random,
+    ) -> Option<((ProducerId, ProducerEpoch), i32, (Values, Vec<u8>))> {
+        let id = self.id?;
+        let next = self.sequence + self.pending.as_ref()?.0.len() as i32;
+        if self.behind.is_none() {
+            let made = compose(
+                self.number,
+                &mut self.count,
+                self.id,
+                next,
+                now_ms,
+                random,
+            );
+            self.behind = Some(made);
+        }
+        Some((id, self.sequence, self.behind.clone()?))
+    }
+
+    /// Whether the batch with `sequence` isn't acknowledged yet.
+    pub(super) fn sent_before(&self, id: (ProducerId, ProducerEpoch), sequence: i32) -> bool {
+        self.id == Some(id) && self.sequence == sequence && self.pending.is_some()
+    }
 }
 
 impl Client {
@@ -161,9 +201,7 @@ impl World {
                 self.note(format!("client {me} sends {values:?} to {leader}"));
                 let (there, at) = (node.clone(), partition.clone());
                 let reply = Reply::new(move |answer: Result<AppendAnswer, AppendFailure>| {
-                    let epoch = there.describe_copy(at.topic(), at.index());
-                    let epoch = epoch.filter(|c| c.leads).map(|c| c.partition.leader_epoch);
-                    let outcome = Outcome::Append(answer, epoch);
+                    let outcome = Outcome::Append(answer, leadership(&there, &at));
                     inbox.lock().push((me, number, outcome));
                 });
                 let command = AppendCommand {
@@ -172,6 +210,7 @@ impl World {
                     timeout: Duration::from_secs(3),
                 };
                 node.append(&partition, command, now, reply);
+                self.send_behind(me, leader, now_ms);
             }
             Client::Reader(reader) => {
                 let from = reader.position[partition as usize];
@@ -184,6 +223,7 @@ impl World {
                     });
                     // What every reader of the model has seen; it may be done without an answer.
                     self.model.trims(partition, from);
+                    self.note(format!("client {me} deletes {partition} to {from}"));
                     return node.delete_records(&found, from, now, reply);
                 }
                 let command = FetchCommand {
@@ -268,7 +308,8 @@ impl World {
                 };
                 producer.sequence += values.len() as i32;
                 producer.progress += 1;
-                if self.random.chance(1, 10) {
+                producer.pending = producer.behind.take();
+                if self.random.chance(1, 10) && producer.pending.is_none() {
                     // As one that is started anew.
                     producer.id = None;
                 }
@@ -279,17 +320,8 @@ impl World {
                 self.check_in_sync(partition, answer.base_offset + values.len() as i64)?;
             }
             (Outcome::Append(Err(failure), _), Client::Producer(producer)) => {
-                let strange = [
-                    ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    ErrorCode::INVALID_PRODUCER_EPOCH,
-                    ErrorCode::UNKNOWN_PRODUCER_ID,
-                    ErrorCode::CORRUPT_MESSAGE,
-                    ErrorCode::INVALID_RECORD,
-                ];
-                if strange.contains(&failure.error) {
-                    let what = format!("client {me}: {failure:?}, {:?}", producer.pending);
-                    return Err(Violation::new("an honest producer is never refused", what));
-                }
+                let pending = producer.pending.as_ref();
+                refused(me, &failure, pending.map_or(&[], |(values, _)| values))?;
                 self.note(format!("client {me}: {}", failure.error.name()));
             }
             (Outcome::Fetch(answer), Client::Reader(reader)) => {
@@ -324,14 +356,36 @@ impl World {
     }
 }
 
+/// A producer was refused `values`.
+pub(super) fn refused(
+    me: usize,
+    failure: &AppendFailure,
+    values: &[String],
+) -> Result<(), Violation> {
+    let strange = [
+        ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode::INVALID_PRODUCER_EPOCH,
+        ErrorCode::UNKNOWN_PRODUCER_ID,
+        ErrorCode::CORRUPT_MESSAGE,
+        ErrorCode::INVALID_RECORD,
+    ];
+    match strange.contains(&failure.error) {
+        true => Err(Violation::new(
+            "an honest producer is never refused",
+            format!("client {me}: {failure:?}, {values:?}"),
+        )),
+        false => Ok(()),
+    }
+}
+
 fn compose(
     number: usize,
     count: &mut u64,
     id: Option<(ProducerId, ProducerEpoch)>,
     sequence: i32,
     now_ms: i64,
-    random: &mut riverlog_log::disk::Random,
-) -> (Vec<String>, Vec<u8>) {
+    random: &mut Random,
+) -> (Values, Vec<u8>) {
     let size = 1 + random.below(4);
     let values: Vec<String> = (0..size)
         .map(|i| format!("p{number}-{}", *count + i))

@@ -12,7 +12,7 @@ use riverlog_core::transactions::TransactionAnswer;
 use riverlog_log::disk::Random;
 use riverlog_mutants::{Mark, sometimes};
 use riverlog_node::{FetchAnswer, Reply, ShareFetchAnswer};
-use riverlog_wire::{ErrorCode, Offset};
+use riverlog_wire::{ErrorCode, Offset, TopicId};
 
 use super::sharers::{self, Sharer};
 use super::swarm::Swarm;
@@ -315,6 +315,15 @@ impl World {
         self.schedule(at, Event::Group(Due::Step(me)));
     }
 
+    /// Who leads a partition, by what any node knows.
+    pub(super) fn leader_as_known(&mut self, topic: TopicId, index: i32) -> Option<usize> {
+        let any = self.groups.random.below(self.machines.len() as u64) as usize;
+        let (node, _) = self.node(any).filter(|_| self.is_up(any))?;
+        let image = node.image();
+        let partition = image.topics.get(&topic)?.partitions.get(index as usize)?;
+        Some(partition.leader?.0 as usize - 1)
+    }
+
     /// Who leads a partition, as the newest metadata has it.
     pub(super) fn led_now(&self, topic: &TopicRef, index: i32) -> Option<Place> {
         let image = self.newest_image()?;
@@ -520,7 +529,7 @@ impl World {
                 let back_off = match who {
                     Who::Member(_) => return Ok(()),
                     Who::Sharer(_) => self.sharer_hears(me, heard)?,
-                    Who::Transactor(_) => self.transactor_hears(me, heard),
+                    Who::Transactor(_) => self.transactor_hears(me, heard)?,
                     Who::Stable(_) => self.stable_hears(me, heard)?,
                 };
                 self.member_thinks(me, back_off);

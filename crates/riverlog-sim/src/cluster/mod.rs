@@ -14,6 +14,7 @@
 //! | `unrest` | leaderships that go to and fro, disks that fill up |
 //! | `ways` | connections that stand, end and are refused; at times that is a lie |
 //! | `echoes` | messages that come again when what they say is long over |
+//! | `pipelines` | batches that are sent behind others before those are answered |
 //! | `model` | what must be true |
 //! | `copies` | what lies in the folders of those that died |
 //! | `end` | all is healed: everyone moves, also without one; the in-sync sets are whole, all copies are equal |
@@ -27,6 +28,7 @@ mod groups;
 mod machine;
 mod model;
 mod moves;
+mod pipelines;
 mod quorum;
 mod sharers;
 mod swarm;

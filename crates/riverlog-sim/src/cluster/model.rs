@@ -43,6 +43,8 @@ struct Partition {
     /// Acknowledged or read.
     contents: BTreeMap<i64, String>,
     places: BTreeMap<String, i64>,
+    /// By producer and count.
+    sent: BTreeMap<(usize, u64), i64>,
     acknowledged: BTreeMap<i64, String>,
     /// By epoch: which life of which node leads in it, and where its log ended when that began.
     leaderships: BTreeMap<i32, ((usize, u64), i64)>,
@@ -67,8 +69,36 @@ impl Partition {
             let what = format!("partition {index}: {value} at {place} and at {at}");
             return Err(Violation::new("idempotent writes are stored once", what));
         }
-        Ok(())
+        self.in_order(at, value, index)
     }
+
+    /// What a producer has sent before it lies before it.
+    fn in_order(&mut self, at: i64, value: &str, index: i32) -> Result<(), Violation> {
+        let Some((producer, count)) = number_of(value) else {
+            return Ok(());
+        };
+        self.sent.insert((producer, count), at);
+        let before = self.sent.range((producer, 0)..(producer, count));
+        let after = self.sent.range((producer, count + 1)..(producer + 1, 0));
+        let passed = |other: Option<(&(usize, u64), &i64)>, is: fn(&i64, &i64) -> bool| {
+            other.filter(|(_, o)| is(o, &at)).map(|(k, o)| (*k, *o))
+        };
+        let wrong = passed({ before }.next_back(), |o, at| o > at)
+            .or_else(|| passed({ after }.next(), |o, at| o < at));
+        match wrong {
+            None => Ok(()),
+            Some(((_, other), o)) => Err(Violation::new(
+                "a producer's records lie in order",
+                format!("partition {index}: {value} at {at}, number {other} at {o}"),
+            )),
+        }
+    }
+}
+
+/// Of a value: which producer's, and its how manieth.
+fn number_of(value: &str) -> Option<(usize, u64)> {
+    let (producer, count) = value.strip_prefix('p')?.split_once('-')?;
+    Some((producer.parse().ok()?, count.parse().ok()?))
 }
 
 impl Model {

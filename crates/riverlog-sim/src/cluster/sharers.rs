@@ -104,15 +104,6 @@ fn key(partition: i32) -> ShareKey {
 }
 
 impl World {
-    /// Who leads a partition of the group's topic, by what any node knows.
-    fn leader_of_share(&mut self, partition: i32) -> Option<usize> {
-        let any = self.groups.random.below(self.machines.len() as u64) as usize;
-        let (node, _) = self.node(any).filter(|_| self.is_up(any))?;
-        let image = node.image();
-        let found = image.topics.get(&ID)?.partitions.get(partition as usize)?;
-        Some(found.leader?.0 as usize - 1)
-    }
-
     /// The leadership of a node that leads a partition of the group's topic, as it sees it.
     fn leadership_at(&self, at: usize, partition: i32) -> Option<Place> {
         let machine = self.machines.get(at)?;
@@ -177,7 +168,7 @@ impl World {
         let keys: Vec<u8> = (0..count)
             .map(|_| self.groups.random.below(KEYS) as u8)
             .collect();
-        let at = self.leader_of_share(partition);
+        let at = self.leader_as_known(ID, partition);
         let (number, found) = self.member_asks(me, at);
         if let Some(sharer) = self.sharer(me) {
             sharer.asked = Asked::Write(partition, keys.clone());
@@ -251,7 +242,7 @@ impl World {
             true => AcquireMode::BatchOptimized,
             false => AcquireMode::RecordLimit,
         };
-        let at = self.leader_of_share(partition);
+        let at = self.leader_as_known(ID, partition);
         let place = at.and_then(|at| self.leadership_at(at, partition));
         let (number, found) = self.member_asks(me, at);
         let Some(sharer) = self.sharer(me) else {

@@ -28,6 +28,10 @@ const ID: TopicId = TopicId(*b"transactions-txn");
 /// Transactions of each producer that end once all is healed, or one node is missing.
 const ENOUGH: u64 = 3;
 
+/// How long a transaction may take, and for how long nobody can have aborted it.
+const TIMEOUT_MS: i32 = 60_000;
+const SAFE: Duration = Duration::from_secs(45);
+
 /// What a seed draws.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TransactPlan {
@@ -74,6 +78,12 @@ pub(super) struct Transactor {
     ending: Option<bool>,
     asked: Asked,
     progress: u64,
+    /// When its transaction began.
+    began: Duration,
+    /// Something that it has asked since it was last told an epoch wasn't answered, and may be done yet.
+    is_unsure: bool,
+    /// An Init wasn't answered, and may be done at any time.
+    is_haunted: bool,
     /// It begins no more than [`ENOUGH`].
     is_healed: bool,
 }
@@ -90,6 +100,9 @@ impl Transactor {
             ending: None,
             asked: Asked::Nothing,
             progress: 0,
+            began: Duration::ZERO,
+            is_unsure: false,
+            is_haunted: false,
             is_healed: false,
         }
     }
@@ -153,15 +166,6 @@ impl StableReader {
 }
 
 impl World {
-    /// Who leads a partition that transactions write to, by what any node knows.
-    fn leader_of_transactions(&mut self, partition: i32) -> Option<usize> {
-        let any = self.groups.random.below(self.machines.len() as u64) as usize;
-        let (node, _) = self.node(any).filter(|_| self.is_up(any))?;
-        let image = node.image();
-        let found = image.topic(TOPIC)?.partitions.get(partition as usize)?;
-        Some(found.leader?.0 as usize - 1)
-    }
-
     pub(super) fn transactor_step(&mut self, me: usize) {
         let (dies, commits) = (
             self.groups.random.chance(1, 60),
@@ -169,6 +173,7 @@ impl World {
         );
         let first = self.groups.random.below(PARTITIONS as u64) as i32;
         let several = 1 + self.groups.random.below(PARTITIONS as u64) as i32;
+        let clock = self.clock;
         let Some(transactor) = self.groups.transactor(me) else {
             return;
         };
@@ -179,7 +184,7 @@ impl World {
         let Some(producer) = transactor.producer else {
             let command = TransactionCommand::Init {
                 id,
-                timeout_ms: 60_000,
+                timeout_ms: TIMEOUT_MS,
                 resume: None,
                 fresh: None,
             };
@@ -190,6 +195,7 @@ impl World {
                 return self.member_thinks(me, true);
             }
             transactor.txn += 1;
+            transactor.began = clock;
             let each = (first..first + several).map(|n| n % PARTITIONS);
             transactor.open = Some(each.collect());
             let txn = transactor.now();
@@ -242,7 +248,7 @@ impl World {
         producer: (ProducerId, ProducerEpoch),
         partition: i32,
     ) {
-        let at = self.leader_of_transactions(partition);
+        let at = self.leader_as_known(ID, partition);
         let (number, found) = self.member_asks(me, at);
         let Some(transactor) = self.groups.transactor(me) else {
             return;
@@ -278,9 +284,10 @@ impl World {
     }
 
     /// Whether it waits a while before it goes on.
-    pub(super) fn transactor_hears(&mut self, me: usize, heard: Heard) -> bool {
+    pub(super) fn transactor_hears(&mut self, me: usize, heard: Heard) -> Result<bool, Violation> {
+        let clock = self.clock;
         let Some(transactor) = self.groups.transactor(me) else {
-            return true;
+            return Ok(true);
         };
         let number = transactor.number;
         let txn = transactor.now();
@@ -296,8 +303,9 @@ impl World {
                     },
                 ) => {
                     transactor.begin_anew();
+                    transactor.is_unsure = false;
                     transactor.producer = Some((producer_id, epoch));
-                    return false;
+                    return Ok(false);
                 }
                 (
                     Asked::End(commit),
@@ -318,13 +326,13 @@ impl World {
                     transactor.progress += 1;
                     self.groups.transactions.ended(txn, commit);
                     self.note(format_args!("{number}: {txn:?} has ended"));
-                    return false;
+                    return Ok(false);
                 }
                 (
                     _,
                     TransactionAnswer::Producer { error, .. } | TransactionAnswer::Error(error),
                 ) => error,
-                _ => return true,
+                _ => return Ok(true),
             },
             (Asked::Send(partition), Heard::Sent(None)) => {
                 let value = value_of(txn, transactor.count);
@@ -334,19 +342,31 @@ impl World {
                     left.pop();
                 }
                 self.groups.transactions.sent(txn, partition, value);
-                return false;
+                return Ok(false);
             }
             (_, Heard::Sent(Some(error))) => error,
             // It wasn't answered.
-            _ => return true,
+            _ => {
+                transactor.is_unsure = true;
+                transactor.is_haunted |= matches!(asked, Asked::Init);
+                return Ok(true);
+            }
         };
+        let name = error.name();
         if !error.retriable() {
             // As a client does that is fenced, or whose transaction ran out.
+            let is_honest = !transactor.is_unsure && !transactor.is_haunted;
+            if is_honest && clock.saturating_sub(transactor.began) < SAFE {
+                let what = format!("{number}: {name} in {txn:?} to {asked:?}");
+                return Err(Violation::new(
+                    "an honest transaction is never refused for good",
+                    what,
+                ));
+            }
             transactor.begin_anew();
         }
-        let name = error.name();
         self.note(format_args!("{number}: {name} in {txn:?} to {asked:?}"));
-        true
+        Ok(true)
     }
 
     pub(super) fn stable_step(&mut self, me: usize) {
@@ -356,7 +376,7 @@ impl World {
         reader.partition = (reader.partition + 1) % PARTITIONS;
         let partition = reader.partition;
         let from = reader.next[partition as usize];
-        let at = self.leader_of_transactions(partition);
+        let at = self.leader_as_known(ID, partition);
         let (number, found) = self.member_asks(me, at);
         let topic = TopicRef::Name(TOPIC.to_owned());
         let newest = self.led_now(&topic, partition);

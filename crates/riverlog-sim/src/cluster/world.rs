@@ -14,6 +14,7 @@ use riverlog_node::{Job, JobDone, PartitionDescription, PeerMessage, Reply};
 use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
 use super::clients::{Client, Outcome};
+use super::pipelines::{Behind, Pipelines};
 use super::echoes::Echoes;
 use super::groups::{Due, Groups};
 use super::machine::Machine;
@@ -99,6 +100,8 @@ pub(super) enum Event {
     Room(usize),
     /// A member of a group.
     Group(Due),
+    /// What a producer has sent behind another batch comes to a node.
+    Behind(Box<Behind>),
     /// A partition is to have these replicas.
     Place {
         index: i32,
@@ -122,6 +125,7 @@ pub(super) struct World {
     pub(super) unrest: Unrest,
     pub(super) ways: Ways,
     pub(super) echoes: Echoes,
+    pub(super) pipelines: Pipelines,
     pub(super) groups: Groups,
     pub(super) clock: Duration,
     trace: Trace,
@@ -199,6 +203,7 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
         unrest: Unrest::draw(seed),
         ways: Ways::draw(seed),
         echoes: Echoes::draw(seed),
+        pipelines: Pipelines::draw(seed),
         groups,
         clock: Duration::from_secs(1),
         trace: Trace::new(show),
@@ -391,6 +396,7 @@ impl World {
         match event {
             Event::Client(_) | Event::Group(_) if self.stopped => {}
             Event::Group(due) => self.group_event(due)?,
+            Event::Behind(behind) => self.arrive_behind(*behind),
             Event::Client(me) => {
                 self.client_step(me);
                 self.perhaps_fail();
@@ -495,6 +501,7 @@ impl World {
         for (index, end) in std::mem::take(&mut *self.told.lock()) {
             self.model.end_told(index, end, self.clock, oldest)?;
         }
+        self.deliver_behind()?;
         loop {
             let answers = std::mem::take(&mut *self.inbox.lock());
             if answers.is_empty() {
