@@ -319,7 +319,11 @@ fn play(drill: &Drill, args: &Args, stage: &Stage) -> Result<Outcome> {
         .arg(place::target().join("drill"))
         .args(["--seed", &seed.to_string()])
         .args(args.set.iter().flat_map(|set| ["--set", set.as_str()]))
-        .args(args.client.iter().flat_map(|set| ["--client", set.as_str()]));
+        .args(
+            args.client
+                .iter()
+                .flat_map(|set| ["--client", set.as_str()]),
+        );
     let rounds = args.rounds.or(args.long.then_some(drill.long));
     if let Some(rounds) = rounds {
         run = run.args(["--rounds", &rounds.to_string()]);

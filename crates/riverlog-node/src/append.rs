@@ -13,8 +13,8 @@ use riverlog_wire::{ErrorCode, Offset};
 use smallvec::SmallVec;
 
 use crate::admit::admit;
-use crate::doubts;
 use crate::command::{AppendAnswer, AppendCommand, AppendFailure, AppendTo, Reply};
+use crate::doubts;
 use crate::errors::{RETRY_AFTER, append_failure};
 use crate::jobs::Work;
 use crate::node::Node;

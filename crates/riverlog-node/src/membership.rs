@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverlog_core::Now;
-use riverlog_core::metadata::{AdminAnswer, AdminCommand, MetadataImage};
+use riverlog_core::metadata::{
+    AdminAnswer, AdminCommand, BrokerImage, FencedLately, MetadataImage,
+};
 use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{ErrorCode, Offset};
 
@@ -24,7 +26,8 @@ pub(crate) struct Membership {
     ends: AtomicU64,
     /// This life of the node was let in once.
     was_let_in: AtomicBool,
-    /// Who waits for that, and until when.
+    fenced_lately: Mutex<FencedLately>,
+    /// Who waits to be let in, and until when.
     waiting: Mutex<Vec<(Duration, Reply<bool>)>>,
     /// Of what it leads something is left to others, see [`Node::step_aside`].
     pub(crate) aside: AtomicBool,
@@ -74,6 +77,7 @@ impl Membership {
                 Quorum::Shared => 0,
             }),
             was_let_in: AtomicBool::new(quorum == Quorum::Own),
+            fenced_lately: Mutex::default(),
             waiting: Mutex::default(),
             aside: AtomicBool::new(false),
             asked_aside: AtomicU64::new(0),
@@ -120,6 +124,15 @@ impl Node {
     /// doesn't know may be there, and so may all other nodes. A node alone always was.
     pub fn was_let_in(&self) -> bool {
         self.membership.was_let_in.load(Ordering::Acquire)
+    }
+
+    /// Whether clients are to be told of a node: of all until this one was let in, as it can't tell before who else is; and then of those that
+    /// are let in, or were within a session.
+    pub fn lists(&self, broker: &BrokerImage) -> bool {
+        !broker.fenced || !self.was_let_in() || {
+            let lately = self.membership.fenced_lately.lock();
+            lately.contains(broker.id, self.settings.cluster.session, self.latest())
+        }
     }
 
     /// Answers once this life of the node was let in; `false` when that takes longer than `patience` (to the next heartbeat), when too many
@@ -311,7 +324,10 @@ impl Node {
 
     /// The session lasts on when the node has the metadata that the controller had as it confirmed that.
     pub(crate) fn metadata_applied(&self, now: Now) {
-        let position = self.image.load().position;
+        let image = self.image.load();
+        let position = image.position;
+        let lately = &self.membership.fenced_lately;
+        lately.lock().applied(&image, now.mono);
         let confirmed = {
             let mut state = self.membership.state.lock();
             state.confirmed.take_if(|(_, until)| position >= *until)

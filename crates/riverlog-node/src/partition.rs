@@ -17,8 +17,8 @@ use smallvec::SmallVec;
 
 use crate::append::Ack;
 use crate::bounded::Bound;
-use crate::doubts::Doubts;
 use crate::command::{AppendAnswer, AppendFailure, Isolation, PartitionDescription};
+use crate::doubts::Doubts;
 use crate::fetch::{WaitList, Waiting};
 use crate::losses::Losing;
 use crate::replication::Lane;

@@ -12,9 +12,7 @@ use nodes::Cluster;
 use riverlog_core::groups::{CommittedOffset, GroupAnswer, GroupCommand, TopicPartition};
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, NewTopic, TopicRef, Way};
 use riverlog_node::{ClusterSettings, NodeSettings};
-use riverlog_wire::{
-    BrokerId, ErrorCode, Generation, LeaderEpoch, Offset, ProducerId, TopicId,
-};
+use riverlog_wire::{BrokerId, ErrorCode, Generation, LeaderEpoch, Offset, ProducerId, TopicId};
 
 fn second() -> Duration {
     Duration::from_secs(1)

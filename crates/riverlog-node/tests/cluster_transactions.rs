@@ -387,6 +387,42 @@ fn a_coordinator_that_nobody_hears_refuses_nothing_for_good() {
     );
 }
 
+/// A leader that others have gone beyond has a transaction open that ended there.
+#[test]
+fn a_leader_that_nobody_hears_refuses_no_transaction_for_good() {
+    let mut cluster = three();
+    let (id, epoch) = init(&mut cluster, 1);
+    for appended in write(&mut cluster, (id, epoch), "a", true) {
+        appended.expect("appended");
+    }
+    let (at, to) = led(&cluster, 0);
+    let send = |cluster: &mut Cluster| {
+        let node = cluster.node(at);
+        let mut next = BatchBuilder::new(Compression::None);
+        next.producer(id, ProducerEpoch(epoch.0 + 1), Sequence(0));
+        next.transactional();
+        next.push(node.now().wall_ms, None, Some(b"b"), &[]);
+        let seen = cluster.describe(at, &to).log_end_offset;
+        let answer = node.ask(|node, now, reply| {
+            node.append_transactional(&to, command(next.build(), -1), seen, now, reply);
+        });
+        cluster.wait(&answer).expect_err("refused").error
+    };
+    for other in (1..=3).filter(|id| *id != at) {
+        cluster.cut.insert((other, at));
+    }
+    for _ in 0..5 {
+        assert_eq!(send(&mut cluster), ErrorCode::NOT_LEADER_OR_FOLLOWER);
+        cluster.run(Duration::from_millis(100));
+    }
+    cluster.cut.clear();
+    let mut at_last = (0..20).map(|_| {
+        cluster.run(Duration::from_millis(100));
+        send(&mut cluster)
+    });
+    assert!(at_last.any(|error| error == ErrorCode::INVALID_TXN_STATE));
+}
+
 fn counted(cluster: &Cluster, id: i32, name: &str) -> f64 {
     let metrics = cluster.node(id).node().metrics();
     let found = metrics.iter().find(|metric| metric.name == name);

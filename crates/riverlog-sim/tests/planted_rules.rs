@@ -296,6 +296,27 @@ fn acknowledged_before_the_leader_has_synced() -> bool {
     early.is_none() && leader.acked(-1, Offset(10)) == Some(Ok(()))
 }
 
+/// A follower had everything in its last life; of the one that it is registered for now nothing was heard.
+fn asked_for_by_the_word_of_an_earlier_life() -> bool {
+    let mut leader = leader(at(10, 10), 10);
+    for who in [2, 3] {
+        says(&mut leader, who, at(10, 10));
+    }
+    let now = Now {
+        mono: Duration::from_secs(3),
+        wall_ms: 0,
+    };
+    let ask = |leader: &mut Leader| {
+        let epoch_of = |id| Some(if id == BrokerId(3) { 7 } else { 1 });
+        leader.propose_isr((BrokerId(1), 1), Duration::from_secs(30), now, epoch_of)
+    };
+    let early = ask(&mut leader);
+    let told = leader.on_follower_fetch(BrokerId(3), 7, LeaderEpoch(2), at(10, 10), now);
+    told.expect("it is heard");
+    let asked = [(1, 1), (2, 1), (3, 7)].map(|(id, epoch)| (BrokerId(id), epoch));
+    early.is_none() && ask(&mut leader).as_deref() == Some(&asked)
+}
+
 #[test]
 fn each_story_goes_well_without_its_fault_and_badly_with_it() {
     let stories: &[(Mutant, Story)] = &[
@@ -318,6 +339,10 @@ fn each_story_goes_well_without_its_fault_and_badly_with_it() {
         (
             Mutant::OwnNotCounted,
             acknowledged_before_the_leader_has_synced,
+        ),
+        (
+            Mutant::EarlierLifeInSync,
+            asked_for_by_the_word_of_an_earlier_life,
         ),
     ];
     for (mutant, goes_well) in stories {

@@ -4,6 +4,7 @@ mod decide;
 mod departures;
 mod detours;
 mod features;
+mod fenced_lately;
 mod image;
 mod record;
 mod sessions;
@@ -20,6 +21,7 @@ pub use decide::{check_topic_name, decide};
 pub use departures::{Departures, Way};
 pub use detours::{Detours, Roundabout, UNANSWERED};
 pub use features::{Feature, SUPPORTED};
+pub use fenced_lately::FencedLately;
 pub use image::MetadataImage;
 pub use sessions::Sessions;
 

@@ -4,6 +4,7 @@ mod cluster;
 mod configs;
 mod departures;
 mod detours;
+mod fenced_lately;
 mod random;
 mod reassign;
 mod record;

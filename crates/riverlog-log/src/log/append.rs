@@ -111,6 +111,7 @@ impl Log {
         epoch: LeaderEpoch,
         now_ms: i64,
     ) -> Result<Appended, AppendError> {
+        self.close_cut()?;
         let stamp = self.settings.log_append_time;
         let (end, log) = (self.end, self.loaded_mut()?);
         // A batch of an older epoch would look like one of an earlier life, and be cut at the next recovery.
@@ -137,6 +138,7 @@ impl Log {
     }
 
     pub(super) fn append_follower(&mut self, bytes: Vec<u8>) -> Result<Appended, AppendError> {
+        self.close_cut()?;
         let mut headers: SmallVec<[BatchHeader; 1]> = SmallVec::new();
         let mut rest: &[u8] = &bytes;
         let (mut end, mut epoch) = (self.end, self.loaded_mut()?.epochs.last());

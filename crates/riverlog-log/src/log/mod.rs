@@ -304,6 +304,8 @@ pub struct Log {
     /// The log was cut, or begun anew, by an entry of the write-ahead log. Until recovery can't do that again (from this
     /// place on, `None`: not known yet) nothing counts as durable by segments alone.
     cut: Option<Option<Lsn>>,
+    /// Nothing says yet that the last cut is over: see [`Log::close_cut`].
+    cut_is_open: bool,
     /// The place after the newest entry that did.
     cut_lsn: Option<Lsn>,
     /// The place after the entry for the start offset.

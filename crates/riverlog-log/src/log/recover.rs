@@ -60,6 +60,7 @@ impl Log {
             wal_synced: known.segments_synced,
             wal_pending: Default::default(),
             cut: None,
+            cut_is_open: false,
             cut_lsn: None,
             start_lsn: None,
             last_lsn: None,

@@ -24,6 +24,7 @@ impl Log {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
+        self.close_cut()?;
         let to = to.max(self.start);
         if to >= self.end {
             return Ok(());
@@ -39,12 +40,79 @@ impl Log {
         let end = self.place_of_cut(to)?;
         // Nothing has changed yet: without room for anything the log goes on as it was, and this can be tried again.
         let told = self.tell_of_cut(end)?;
-        let result = self.cut_durably(to, end, told);
-        if let Err(error) = &result {
-            // Half done, or done on the disk only, or in the write-ahead log only: recovery makes one of it.
+        self.log_cut(end, told)?;
+        if let Err(error) = self.cut_segments(to) {
+            // Half done: recovery makes one of it.
             self.fail(error.clone());
+            return Err(error);
         }
-        result
+        self.cut_is_open = !active(Mutant::CutNotLogged);
+        self.close_cut()
+    }
+
+    /// Syncs what a cut has left, and has the write-ahead log, or where it is full both checkpoints, say that it is over, so that recovery doesn't
+    /// cut what comes next. Nothing may come before that: where there is no room the log stays as it is, and this is tried again.
+    pub(super) fn close_cut(&mut self) -> Result<(), DiskError> {
+        if !self.cut_is_open {
+            return Ok(());
+        }
+        if let Err(error) = self.make_cut_durable() {
+            if !error.is_full() {
+                self.fail(error.clone());
+            }
+            return Err(error);
+        }
+        self.cut_is_open = false;
+        self.end_cut();
+        Ok(())
+    }
+
+    fn make_cut_durable(&mut self) -> Result<(), DiskError> {
+        if let Some(upkeep) = self.sync_segments() {
+            self.upkeep_done(upkeep.run())?;
+        }
+        match self.volume.make_durable(self.volume.submitted()) {
+            Err(error) if error.is_full() => {
+                self.volume.checkpoint(false)?;
+                // Both checkpoints cover the entry.
+                self.cut = None;
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// The write-ahead log must say so before files are cut: the checkpoint that a crash finds promises more than is left, and would make it look
+    /// like lost data. Where it is full, checkpoints do (`told`: they have).
+    fn log_cut(&mut self, end: Offset, told: bool) -> Result<(), DiskError> {
+        if active(Mutant::CutNotLogged) {
+            return Ok(());
+        }
+        let before = (
+            self.wal_pending.clone(),
+            self.wal_synced,
+            self.cut,
+            self.cut_lsn,
+        );
+        self.submit_truncate(end);
+        if told {
+            return Ok(());
+        }
+        let cut = self.last_lsn.unwrap_or_default();
+        let logged = match self.volume.make_durable(cut) {
+            // It has become full just now.
+            Err(error) if error.is_full() => self.tell_of_cut(end).map(|_| ()),
+            other => other,
+        };
+        if let Err(error) = &logged {
+            if error.is_full() && self.volume.withdraw_cut(cut) {
+                (self.wal_pending, self.wal_synced, self.cut, self.cut_lsn) = before;
+            } else {
+                // Perhaps done in the write-ahead log only: recovery does the rest.
+                self.fail(error.clone());
+            }
+        }
+        logged
     }
 
     /// Whether two checkpoints say that the log ends at `end`: they must where the write-ahead log is full and can't. What
@@ -72,41 +140,6 @@ impl Log {
         }
         self.told = None;
         result.map(|()| true)
-    }
-
-    /// A cut of what is written. The write-ahead log must say so first: the checkpoint that a crash finds promises more than
-    /// is left, and would make it look like lost data. And it must say when the cut is over, so that recovery doesn't cut
-    /// what comes next. Where it is full, checkpoints say both (`told`: the first).
-    fn cut_durably(&mut self, to: Offset, end: Offset, told: bool) -> Result<(), DiskError> {
-        if active(Mutant::CutNotLogged) {
-            self.cut_segments(to)?;
-            return Ok(());
-        }
-        self.submit_truncate(end);
-        let cut = self.last_lsn.unwrap_or_default();
-        if !told {
-            match self.volume.make_durable(cut) {
-                // It has become full just now.
-                Err(error) if error.is_full() => {
-                    self.tell_of_cut(end)?;
-                }
-                other => other?,
-            }
-        }
-        self.cut_segments(to)?;
-        if let Some(upkeep) = self.sync_segments() {
-            self.upkeep_done(upkeep.run())?;
-        }
-        match self.volume.make_durable(self.volume.submitted()) {
-            Err(error) if error.is_full() => {
-                self.volume.checkpoint(false)?;
-                // Both checkpoints cover the entry.
-                self.cut = None;
-            }
-            other => other?,
-        }
-        self.end_cut();
-        Ok(())
     }
 
     /// Where the log will end.

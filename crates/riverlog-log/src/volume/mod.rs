@@ -594,6 +594,10 @@ impl Volume {
         table.submitted(key, range.clone(), marked);
         range.end
     }
+    /// Takes back a [`WalEntry::Truncate`] that was queued up to `end`: `false` where it may be in a file.
+    pub(crate) fn withdraw_cut(&self, end: Lsn) -> bool {
+        self.wal.withdraw_cut(end)
+    }
     /// Every entry of `key` up to `before` (a place that [`Volume::submit`] returned) is covered by synced segments; `mark` is
     /// what the checkpoint says from now on.
     pub(crate) fn segments_synced(&self, key: LogKey, mark: LogMark, before: Lsn) {

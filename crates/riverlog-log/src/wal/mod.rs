@@ -181,6 +181,21 @@ impl Wal {
         }
         start..end
     }
+    /// Takes back the cut whose place ends at `end`, if it has not come into a file: an entry that says nothing new takes its place.
+    pub(crate) fn withdraw_cut(&self, end: Lsn) -> bool {
+        let _no_group_is_on_its_way = self.flushing.lock();
+        let mut state = self.state.lock();
+        let queued = state.queue.iter_mut().find(|(at, _)| *at == end);
+        let Some((_, Logged::Entry(entry))) = queued else {
+            return false;
+        };
+        let WalEntry::Truncate { key, .. } = *entry else {
+            return false;
+        };
+        let to = Offset::ZERO;
+        *entry = WalEntry::StartOffset { key, to };
+        true
+    }
     /// Bytes queued that are not durable yet, in a flush or waiting for one.
     pub(crate) fn queued(&self) -> usize {
         self.state.lock().queued_bytes

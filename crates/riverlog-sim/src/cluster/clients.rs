@@ -77,14 +77,7 @@ impl Producer {
         let id = self.id?;
         let next = self.sequence + self.pending.as_ref()?.0.len() as i32;
         if self.behind.is_none() {
-            let made = compose(
-                self.number,
-                &mut self.count,
-                self.id,
-                next,
-                now_ms,
-                random,
-            );
+            let made = compose(self.number, &mut self.count, self.id, next, now_ms, random);
             self.behind = Some(made);
         }
         Some((id, self.sequence, self.behind.clone()?))

@@ -164,8 +164,9 @@ impl World {
                 let partitions = image.and_then(|i| Some(i.topic(TOPIC)?.partitions.clone()));
                 let moved: Vec<u64> = self.progress().collect();
                 let what = format!(
-                    "producers {goals:?} to {moved:?}, readers through: {}, {partitions:?}, members: {}",
+                    "producers {goals:?} to {moved:?}, readers through: {}, {partitions:?}, copies: {}, members: {}",
                     self.readers_are_through(),
+                    self.standings(),
                     self.groups.stuck()
                 );
                 let invariant = match whole {

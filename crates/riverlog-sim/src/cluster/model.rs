@@ -414,6 +414,32 @@ impl World {
         copies.filter(|(_, p)| p.failed.is_none()).collect()
     }
 
+    /// Where all copies stand, in words.
+    pub(super) fn standings(&self) -> String {
+        let mut all = Vec::new();
+        for (at, machine) in self.machines.iter().enumerate() {
+            let Some(node) = &machine.node else {
+                all.push(format!("{at}: down"));
+                continue;
+            };
+            for index in 0..self.swarm.partitions {
+                if let Some(copy) = node.describe_copy(topic_id(), index) {
+                    let p = copy.partition;
+                    all.push(format!(
+                        "{at}/{index}: leads {}, epoch {}, {}..{} to {}, failed {:?}",
+                        copy.leads,
+                        p.leader_epoch,
+                        p.log_start_offset,
+                        p.log_end_offset,
+                        p.high_watermark,
+                        p.failed
+                    ));
+                }
+            }
+        }
+        all.join("; ")
+    }
+
     /// What a process has left below its high watermarks is what everybody has there, and all of it as far as it goes.
     pub(super) fn look_at_what_is_left(&mut self) -> Result<(), Violation> {
         for (at, disk, known) in std::mem::take(&mut self.left) {

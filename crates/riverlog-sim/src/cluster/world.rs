@@ -14,12 +14,12 @@ use riverlog_node::{Job, JobDone, PartitionDescription, PeerMessage, Reply};
 use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
 use super::clients::{Client, Outcome};
-use super::pipelines::{Behind, Pipelines};
 use super::echoes::Echoes;
 use super::groups::{Due, Groups};
 use super::machine::Machine;
 use super::model::{Model, TOPIC, topic_id};
 use super::moves::Mover;
+use super::pipelines::{Behind, Pipelines};
 use super::quorum::Quorum;
 use super::swarm::Swarm;
 use super::unrest::Unrest;

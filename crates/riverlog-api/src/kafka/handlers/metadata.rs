@@ -302,8 +302,7 @@ fn frame(
     let brokers = image
         .brokers
         .values()
-        // Until the node itself is let in, it can't tell who else is.
-        .filter(|b| !b.fenced || !door.node.was_let_in())
+        .filter(|b| door.node.lists(b))
         .filter_map(|broker| {
             let (host, port) = door.address(broker)?;
             Some(MetadataResponseBroker {

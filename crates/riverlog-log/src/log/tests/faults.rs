@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use riverlog_wire::Offset;
 
@@ -208,6 +209,66 @@ fn a_log_is_cut_while_the_write_ahead_log_is_full() {
             assert_eq!(read_all(&mut log, 0).unwrap(), all, "{power_cut} {to}");
         }
     }
+}
+
+/// Wherever in a cut the disk gets full, a later try does it, and nothing that came before or comes after is lost.
+#[test]
+fn a_cut_that_finds_the_disk_full_is_done_once_there_is_room() {
+    let mut refused = 0;
+    for sync in [true, false] {
+        for writes in 0..12 {
+            for power_cut in [false, true] {
+                let disk = CrashDisk::new(1);
+                let settings = LogSettings { sync, ..small() };
+                let (volume, mut log) = open(Arc::new(disk.clone()), settings.clone());
+                for i in 0..9 {
+                    put(&volume, &mut log, batch(1, i, "acknowledged"));
+                }
+                super::support::sync(&mut log).unwrap();
+                let left = AtomicI32::new(writes);
+                let is_head = move |path: &str| {
+                    let head = path.contains("wal")
+                        || path.contains("checkpoint")
+                        || path.ends_with(".check");
+                    head && left.fetch_sub(1, Ordering::Relaxed) <= 0
+                };
+                disk.fail(
+                    FaultOn::Write,
+                    Times::Forever,
+                    io::ErrorKind::StorageFull,
+                    is_head,
+                );
+                if let Err(error) = log.truncate(Offset(4)) {
+                    assert!(error.is_full(), "{error}");
+                    assert!(log.failed().is_none(), "{writes}: {error}");
+                    // Nothing comes before the cut is over.
+                    if log.log_end_offset() == Offset(4) {
+                        let next = append(&mut log, batch(1, 4, "too early"));
+                        assert!(matches!(next, Err(AppendError::Disk(_))), "{next:?}");
+                    }
+                    refused += 1;
+                    disk.heal();
+                    log.truncate(Offset(4)).unwrap();
+                }
+                disk.heal();
+                assert_eq!(log.log_end_offset(), Offset(4));
+                put(&volume, &mut log, batch(1, 1, "after the cut"));
+                if !sync {
+                    super::support::sync(&mut log).unwrap();
+                }
+                drop((volume, log));
+                let after = match power_cut {
+                    true => disk.crash_with(1, Survivors::Nothing),
+                    false => disk.kill(),
+                };
+                let (_volume, mut log) = open(Arc::new(after), settings);
+                let all: Vec<(i64, i64)> = (0..5).map(|i| (i, 1)).collect();
+                let read = read_all(&mut log, 0).unwrap();
+                assert_eq!(read, all, "{sync} {writes} {power_cut}");
+            }
+        }
+    }
+    assert!(refused > 4, "{refused}");
 }
 
 #[test]
