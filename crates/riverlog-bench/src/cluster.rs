@@ -1,6 +1,7 @@
 //! Several brokers: throughput and latency with copies, how long nobody is answered when one dies or freezes, and catching up.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -104,6 +105,26 @@ fn whole_topic(
     Ok((topic, view))
 }
 
+/// A broker may hear of what it leads later than others do: waits until each has taken a batch for each partition.
+fn each_takes_one(topic: &str, view: &View) -> Result<()> {
+    let (records, until) = (batch(&Load::small())?.0, Instant::now() + WHOLE);
+    for (node, address) in &view.brokers {
+        let mut connection = Connection::open(address)?;
+        for partition in view.led_by(*node) {
+            let frame = produce_frame(topic, partition, &records)?;
+            loop {
+                connection.0.write_all(&frame)?;
+                match check_produced(&connection.receive()?) {
+                    Ok(()) => break,
+                    Err(error) if Instant::now() > until => return Err(error),
+                    Err(_) => std::thread::sleep(PAUSE),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Sends `requests` of these frames in turn; one every `pace`, or as fast as they are answered. Latencies count from when a
 /// request was due.
 fn send(
@@ -119,7 +140,6 @@ fn send(
     let (due, sent) = sync_channel::<Instant>(depth - 1);
     std::thread::scope(|scope| {
         let writing = scope.spawn(move || -> Result<()> {
-            use std::io::Write as _;
             let mut next = Instant::now();
             for frame in frames.iter().cycle().take(requests as usize) {
                 if stop.load(Ordering::Relaxed) {
@@ -165,6 +185,7 @@ pub(crate) fn produce(brokers: &str, load: &Load, copies: &Copies) -> Result<()>
         copies.replicas,
         &load.topic_config,
     )?;
+    each_takes_one(&topic, &view)?;
     if copies.warm_up {
         spread(&topic, &view, load, copies.rate)?;
     }
@@ -417,7 +438,6 @@ fn answered(
             None => open(),
         };
         let once = there.and_then(|mut there| {
-            use std::io::Write as _;
             there.0.write_all(frame)?;
             check_produced(&there.receive()?)?;
             Ok(there)

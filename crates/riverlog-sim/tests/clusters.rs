@@ -78,3 +78,9 @@ fn a_reader_that_was_not_answered_took_itself_to_be_at_the_end() {
 fn what_a_power_cut_left_on_a_full_disk_could_not_be_looked_at() {
     holds(40000038);
 }
+
+/// A follower's disk got full in the middle of a cut. Its log had failed for good, though there was room again.
+#[test]
+fn a_cut_that_found_the_disk_full_ended_the_log_for_good() {
+    holds(629);
+}
