@@ -20,7 +20,7 @@ use crate::transactions::{PARTITIONS, TOPIC, Transactions, Txn, committed_of, va
 use crate::world::fetch_one;
 
 /// The topic that keeps transactional ids.
-const STATE: &str = "__transaction_state";
+pub(super) const STATE: &str = "__transaction_state";
 
 /// The identity of the topic that transactions write to.
 const ID: TopicId = TopicId(*b"transactions-txn");

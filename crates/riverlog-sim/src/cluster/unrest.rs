@@ -11,6 +11,7 @@ use riverlog_node::Reply;
 use riverlog_wire::BrokerId;
 
 use super::model::TOPIC;
+use super::transactors;
 use super::world::{Event, World};
 
 /// How soon at most a leadership ends that was made for a moment.
@@ -56,10 +57,17 @@ impl World {
         if self.unrest.fills && self.unrest.random.chance(1, 20) {
             return self.fill_a_disk();
         }
-        let index = self.unrest.random.below(self.swarm.partitions as u64) as i32;
+        let topics: &[&'static str] = match self.groups.has_transactors() {
+            true => &[TOPIC, transactors::STATE, crate::transactions::TOPIC],
+            false => &[TOPIC],
+        };
+        let name = topics[self.unrest.random.below(topics.len() as u64) as usize];
         let image = self.newest_image();
-        let topic = image.as_ref().and_then(|i| i.topic(TOPIC));
-        let Some(partition) = topic.and_then(|t| t.partitions.get(index as usize)) else {
+        let Some(topic) = image.as_ref().and_then(|i| i.topic(name)) else {
+            return;
+        };
+        let index = self.unrest.random.below(topic.partitions.len() as u64) as i32;
+        let Some(partition) = topic.partitions.get(index as usize) else {
             return;
         };
         let Some(leader) = partition.leader else {
@@ -83,20 +91,21 @@ impl World {
             let later = Duration::from_micros(1 + self.unrest.random.below(10 * SOON_US));
             self.schedule(self.clock + later, Event::Link(next));
         }
-        self.let_lead(index, next);
+        self.let_lead(name, index, next);
         if self.unrest.random.chance(3, 4) {
             let later = Duration::from_micros(1 + self.unrest.random.below(SOON_US));
-            self.schedule(self.clock + later, Event::Lead { index, at: back });
+            let (topic, at) = (name, back);
+            self.schedule(self.clock + later, Event::Lead { topic, index, at });
         }
     }
 
     /// Makes a node the first replica of a partition, and so its leader, where it is in sync.
-    pub(super) fn let_lead(&mut self, index: i32, at: usize) {
+    pub(super) fn let_lead(&mut self, name: &'static str, index: i32, at: usize) {
         let Some((node, now)) = self.controller().and_then(|of| self.node(of)) else {
             return;
         };
         let image = node.image();
-        let topic = image.topic(TOPIC);
+        let topic = image.topic(name);
         let Some(partition) = topic.and_then(|t| t.partitions.get(index as usize)) else {
             return;
         };
@@ -104,20 +113,20 @@ impl World {
         if partition.is_moving() || !partition.isr.contains(&first) {
             return;
         }
-        self.note(format_args!("partition {index} is to be led by {at}"));
+        self.note(format_args!("{name} {index} is to be led by {at}"));
         let mut replicas = partition.replicas.clone();
         replicas.retain(|b| *b != first);
         replicas.insert(0, first);
         let reorder = AdminCommand::Reassign {
             partitions: vec![Reassignment {
-                topic: TOPIC.to_owned(),
+                topic: name.to_owned(),
                 index,
                 replicas: Some(replicas),
             }],
             factor_may_change: false,
         };
         let elect = AdminCommand::ElectLeaders {
-            partitions: vec![(TOPIC.to_owned(), index)],
+            partitions: vec![(name.to_owned(), index)],
             unclean: false,
         };
         for command in [reorder, elect] {

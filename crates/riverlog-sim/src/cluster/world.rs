@@ -93,6 +93,7 @@ pub(super) enum Event {
     Link(usize),
     /// A partition is to be led by a node, if it can.
     Lead {
+        topic: &'static str,
         index: i32,
         at: usize,
     },
@@ -456,7 +457,7 @@ impl World {
             Event::Elect => self.elect(),
             Event::Start(at) => self.start(at)?,
             Event::Lead { .. } if self.healing => {}
-            Event::Lead { index, at } => self.let_lead(index, at),
+            Event::Lead { topic, index, at } => self.let_lead(topic, index, at),
             Event::Place { .. } if self.healing => {}
             Event::Place { index, replicas } => self.place(index, replicas),
             Event::Room(at) => self.machines[at].disk.set_capacity(None),
