@@ -459,7 +459,8 @@ fn check_end(value: &TransactionValue, who: Producer, commit: bool) -> Result<En
     }
     let again = bumped || rotated;
     let valid = match value.state {
-        TransactionState::PrepareCommit | TransactionState::PrepareAbort => bumped,
+        // The same: its next transaction didn't get in before this one has ended, and is given up.
+        TransactionState::PrepareCommit | TransactionState::PrepareAbort => bumped || same,
         TransactionState::CompleteCommit | TransactionState::CompleteAbort => again || same,
         _ => same,
     };

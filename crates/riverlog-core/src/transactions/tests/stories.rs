@@ -326,6 +326,47 @@ fn a_producer_that_gives_up_its_own_transaction_goes_on_and_another_instance_sti
     );
 }
 
+/// Its markers wait for a leader that nobody hears, and what the next one sends there isn't answered.
+#[test]
+fn a_producer_that_gives_up_its_next_transaction_before_the_last_one_has_ended_goes_on() {
+    story(
+        TWO,
+        "
+        a: init pay
+        a: add2 pay p
+        a: commit2 pay
+        a: abort2 pay
+        written pay
+        a: abort2 pay
+        a: add2 pay p
+        ",
+        expect![[r#"
+            a: init pay
+                + pay Empty 1000/0
+              1000/0
+            a: add2 pay p
+                + pay Ongoing 1000/0 p-0
+              NONE
+            a: commit2 pay
+                + pay PrepareCommit 1000/1 p-0
+                ! commit pay 1000/1 p-0
+              1000/1
+            a: abort2 pay
+              CONCURRENT_TRANSACTIONS
+            written pay
+                + pay CompleteCommit 1000/1
+              NONE
+            a: abort2 pay
+                + pay PrepareAbort 1000/2
+                + pay CompleteAbort 1000/2
+              1000/2
+            a: add2 pay p
+                + pay Ongoing 1000/2 p-0
+              NONE
+        "#]],
+    );
+}
+
 #[test]
 fn an_answer_that_was_lost_is_given_again() {
     story(
