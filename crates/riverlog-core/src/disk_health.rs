@@ -5,8 +5,8 @@
 //! has been out for longer than `slow`; and until neither was seen for a while, which grows each time that it falls ill again soon: a
 //! disk at the edge must not send leaderships to and fro.
 //!
-//! A node that stood still (a stopped process, a paused machine) finds its commit out for as long as that. It isn't the disk's fault: whoever
-//! hasn't looked for longer than `slow` takes nothing of that time for it.
+//! A node that stood still (a stopped process, a paused machine) finds its commit out for as long as that. It isn't the disk's fault, and is left
+//! out. That it stood still shows in all that it does: a single thread may be late because it waits for the disk.
 
 use std::time::Duration;
 
@@ -24,8 +24,6 @@ pub struct DiskHealth {
     rest: Duration,
     /// When the group commit that is out went out.
     out: Option<Duration>,
-    /// When its health was last asked for, which happens many times in `slow`.
-    looked: Option<Duration>,
     ailing: bool,
     /// When something was wrong last, or it was found well again.
     since: Option<Duration>,
@@ -38,7 +36,6 @@ impl DiskHealth {
             slow,
             rest: slow * REST,
             out: None,
-            looked: None,
             ailing: false,
             since: None,
         }
@@ -51,7 +48,6 @@ impl DiskHealth {
 
     /// It came back.
     pub fn ended(&mut self, now: Duration) {
-        self.leave_out_a_standstill(now);
         if let Some(began) = self.out.take() {
             // Half of what it takes to fall ill keeps it so.
             let most = if self.ailing {
@@ -67,8 +63,6 @@ impl DiskHealth {
 
     /// Whether others had better lead, as of now. `takes`: whether it takes writes at all.
     pub fn is_ailing(&mut self, takes: bool, now: Duration) -> bool {
-        self.leave_out_a_standstill(now);
-        self.looked = Some(now);
         let late = self
             .out
             .is_some_and(|began| now.saturating_sub(began) > self.slow);
@@ -85,12 +79,11 @@ impl DiskHealth {
         self.ailing
     }
 
-    fn leave_out_a_standstill(&mut self, now: Duration) {
-        let stood = self.looked.map(|at| now.saturating_sub(at));
-        if let (Some(stood), Some(began)) = (stood.filter(|s| *s > self.slow), &mut self.out) {
+    /// For so long the node has done nothing at all, until now.
+    pub fn stood_still(&mut self, stood: Duration, now: Duration) {
+        if let Some(began) = &mut self.out {
             *began = began.saturating_add(stood).min(now);
         }
-        self.looked = self.looked.map(|_| now);
     }
 
     fn fall_ill(&mut self, now: Duration) {
@@ -150,13 +143,18 @@ mod tests {
             assert!(!disk.is_ailing(true, s(at)));
         }
         disk.began(s(9));
-        // It stood still from 9 to 60, and looks before the commit comes back, or when it does.
+        // It stood still from 10 to 60, and looks before the commit comes back, or when it does.
+        disk.stood_still(s(50), s(60));
         let mut other = disk.clone();
         assert!(!disk.is_ailing(true, s(60)));
         disk.ended(s(61));
         assert!(!disk.is_ailing(true, s(61)));
         other.ended(s(60));
         assert!(!other.is_ailing(true, s(61)));
+        // Who looks may itself wait for the disk.
+        let mut late = disk.clone();
+        late.began(s(61));
+        assert!(late.is_ailing(true, s(90)));
         // Slow is what takes long while the node looks.
         disk.began(s(62));
         for at in 62..67 {

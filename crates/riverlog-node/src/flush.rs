@@ -53,6 +53,11 @@ impl GroupCommit {
             behind: Mutex::default(),
         }
     }
+
+    /// What the node did not do for so long isn't the disk's fault.
+    pub(crate) fn stood_still(&self, stood: Duration, now: Now) {
+        self.health.lock().disk.stood_still(stood, now.mono);
+    }
 }
 
 #[derive(Default)]

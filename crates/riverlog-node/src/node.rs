@@ -566,7 +566,10 @@ impl Node {
         let nanos = u64::try_from(now.mono.as_nanos()).unwrap_or(u64::MAX);
         let before = self.latest.fetch_max(nanos, Ordering::Relaxed);
         let stood = Duration::from_nanos(nanos.saturating_sub(before));
-        if stood > self.settings.cluster.session && self.settings.quorum == Quorum::Shared {
+        let cluster = &self.settings.cluster;
+        let noticed = cluster.session.min(cluster.max_lag / 2);
+        if stood > noticed && self.settings.quorum == Quorum::Shared {
+            self.commit.stood_still(stood, now);
             self.step_aside(now);
         }
     }
