@@ -304,9 +304,18 @@ fn commands_that_need_no_broker() {
     assert!(out(&["--help"]).contains("produce"));
 }
 
-/// The best of some, so that a busy machine doesn't count.
+/// The best of some, and on a busy machine beside one that only begins and ends there.
 #[test]
 fn a_command_takes_at_most_50_ms() {
+    fn best(mut run: impl FnMut()) -> std::time::Duration {
+        let timed = |_| {
+            let start = std::time::Instant::now();
+            run();
+            start.elapsed()
+        };
+        (0..15).map(timed).min().unwrap()
+    }
+
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     server.ok(&["topic", "create", "orders", "-p", "3"]);
@@ -323,12 +332,13 @@ fn a_command_takes_at_most_50_ms() {
         &["cluster", "status"],
     ];
     for command in commands {
-        let timed = || {
-            let start = std::time::Instant::now();
+        let took = best(|| {
             server.ok_with(command, "x\n");
-            start.elapsed()
-        };
-        let best = (0..15).map(|_| timed()).min().unwrap();
-        assert!(best.as_millis() <= 50, "{command:?} took {best:?}");
+        });
+        let nothing = best(|| {
+            run_with(&["version"], "");
+        });
+        let most = std::time::Duration::from_millis(50).max(10 * nothing);
+        assert!(took <= most, "{command:?} took {took:?}, of {most:?}");
     }
 }

@@ -17,7 +17,7 @@ fn it_counts_from_the_first_image_that_has_a_node_fenced() {
         assert!(!lately.contains(BrokerId(1), SESSION, now));
         lately.contains(BrokerId(2), SESSION, now)
     };
-    let mut applied = |lately: &mut FencedLately, world: &World, second| {
+    let applied = |lately: &mut FencedLately, world: &World, second| {
         lately.applied(&world.image, Duration::from_secs(second));
     };
     applied(&mut lately, &world, 10);
