@@ -38,16 +38,22 @@ pub(super) enum Client {
 /// Of the records of a batch.
 pub(super) type Values = Vec<String>;
 
+/// A batch, with what is in it.
+type Made = (Values, Vec<u8>);
+
+/// Whom a batch is from.
+pub(super) type Identity = (ProducerId, ProducerEpoch);
+
 #[derive(Default)]
 pub(super) struct Producer {
     number: usize,
     partition: i32,
-    id: Option<(ProducerId, ProducerEpoch)>,
+    id: Option<Identity>,
     sequence: i32,
     count: u64,
-    pending: Option<(Values, Vec<u8>)>,
+    pending: Option<Made>,
     /// Comes next, and was sent already.
-    behind: Option<(Values, Vec<u8>)>,
+    behind: Option<Made>,
     pub(super) progress: u64,
     /// The newest leadership that its metadata has had.
     epoch: LeaderEpoch,
@@ -73,7 +79,7 @@ impl Producer {
         &mut self,
         now_ms: i64,
         random: &mut Random,
-    ) -> Option<((ProducerId, ProducerEpoch), i32, (Values, Vec<u8>))> {
+    ) -> Option<(Identity, i32, Made)> {
         let id = self.id?;
         let next = self.sequence + self.pending.as_ref()?.0.len() as i32;
         if self.behind.is_none() {
@@ -84,7 +90,7 @@ impl Producer {
     }
 
     /// Whether the batch with `sequence` isn't acknowledged yet.
-    pub(super) fn sent_before(&self, id: (ProducerId, ProducerEpoch), sequence: i32) -> bool {
+    pub(super) fn sent_before(&self, id: Identity, sequence: i32) -> bool {
         self.id == Some(id) && self.sequence == sequence && self.pending.is_some()
     }
 }
@@ -374,11 +380,11 @@ pub(super) fn refused(
 fn compose(
     number: usize,
     count: &mut u64,
-    id: Option<(ProducerId, ProducerEpoch)>,
+    id: Option<Identity>,
     sequence: i32,
     now_ms: i64,
     random: &mut Random,
-) -> (Values, Vec<u8>) {
+) -> Made {
     let size = 1 + random.below(4);
     let values: Vec<String> = (0..size)
         .map(|i| format!("p{number}-{}", *count + i))

@@ -9,9 +9,9 @@ use riverlog_core::metadata::TopicRef;
 use riverlog_log::disk::Random;
 use riverlog_mutants::{Mark, sometimes};
 use riverlog_node::{AppendAnswer, AppendCommand, AppendFailure, Node, PartitionRef, Reply};
-use riverlog_wire::{LeaderEpoch, ProducerEpoch, ProducerId};
+use riverlog_wire::LeaderEpoch;
 
-use super::clients::{Client, Values, refused};
+use super::clients::{Client, Identity, Values, refused};
 use super::model::TOPIC;
 use super::world::{Event, World};
 use crate::model::Violation;
@@ -44,7 +44,7 @@ pub(super) struct Behind {
     /// The leadership that the first one came to, if any: what a leader has taken in an earlier one it may have lost since.
     led: Option<LeaderEpoch>,
     partition: i32,
-    producer: (ProducerId, ProducerEpoch),
+    producer: Identity,
     /// Of the one before it.
     sequence: i32,
     values: Values,
