@@ -9,10 +9,10 @@ use riverlog_core::metadata::TopicRef;
 use riverlog_node::{AppendCommand, Node};
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
-use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId, Sequence};
+use riverlog_wire::{ProducerEpoch, ProducerId, Sequence};
 
 use crate::keyed::{Entry, KEYS, PARTITIONS, TOPIC};
-use crate::model::Violation;
+use crate::model::{Violation, never_refused};
 use crate::world::{Core, Outcome};
 
 /// Batches that are written once all faults are healed: more records than a partition may keep when its cleaner works, so that
@@ -128,17 +128,9 @@ impl Keeper {
             }
             Outcome::Append(Err(failure)) => {
                 core.back_off = true;
-                let strange = [
-                    ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    ErrorCode::INVALID_PRODUCER_EPOCH,
-                    ErrorCode::UNKNOWN_PRODUCER_ID,
-                    ErrorCode::CORRUPT_MESSAGE,
-                    ErrorCode::INVALID_RECORD,
-                ];
-                if strange.contains(&failure.error) {
-                    let what = format!("keeper: {failure:?}, pending {:?}", self.pending);
-                    return Err(Violation::new("an honest producer is never refused", what));
-                }
+                never_refused(&failure, || {
+                    format!("keeper: {failure:?}, pending {:?}", self.pending)
+                })?;
             }
             _ => {}
         }

@@ -8,9 +8,9 @@ use riverlog_checker::What;
 use riverlog_node::{AppendCommand, Node};
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
-use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId, Sequence};
+use riverlog_wire::{ProducerEpoch, ProducerId, Sequence};
 
-use crate::model::{Place, Violation};
+use crate::model::{Place, Violation, never_refused};
 use crate::wire;
 use crate::world::{Core, Outcome};
 
@@ -230,20 +230,12 @@ impl Producer {
                     failure.error.name(),
                     failure.message
                 ));
-                let strange = [
-                    ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    ErrorCode::INVALID_PRODUCER_EPOCH,
-                    ErrorCode::UNKNOWN_PRODUCER_ID,
-                    ErrorCode::CORRUPT_MESSAGE,
-                    ErrorCode::INVALID_RECORD,
-                ];
-                if strange.contains(&failure.error) {
-                    let what = format!(
+                never_refused(&failure, || {
+                    format!(
                         "producer {}: {failure:?}, pending {:?}",
                         self.number, self.pending
-                    );
-                    return Err(Violation::new("an honest producer is never refused", what));
-                }
+                    )
+                })?;
                 // Not idempotent: whether it was stored stays unknown, and it isn't sent again.
                 if self.id.is_none() {
                     self.give_up(core);

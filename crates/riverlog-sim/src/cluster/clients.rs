@@ -15,7 +15,7 @@ use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerEpoch, ProducerId, S
 use super::model::TOPIC;
 use super::pipelines::leadership;
 use super::world::{Event, World};
-use crate::model::Violation;
+use crate::model::{Violation, never_refused};
 
 /// How long a client waits for an answer before it asks again, perhaps elsewhere.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -361,20 +361,7 @@ pub(super) fn refused(
     failure: &AppendFailure,
     values: &[String],
 ) -> Result<(), Violation> {
-    let strange = [
-        ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
-        ErrorCode::INVALID_PRODUCER_EPOCH,
-        ErrorCode::UNKNOWN_PRODUCER_ID,
-        ErrorCode::CORRUPT_MESSAGE,
-        ErrorCode::INVALID_RECORD,
-    ];
-    match strange.contains(&failure.error) {
-        true => Err(Violation::new(
-            "an honest producer is never refused",
-            format!("client {me}: {failure:?}, {values:?}"),
-        )),
-        false => Ok(()),
-    }
+    never_refused(failure, || format!("client {me}: {failure:?}, {values:?}"))
 }
 
 fn compose(

@@ -6,6 +6,9 @@ mod positions;
 
 use std::collections::BTreeMap;
 
+use riverlog_node::AppendFailure;
+use riverlog_wire::ErrorCode;
+
 use self::commits::Commits;
 use crate::swarm::Swarm;
 
@@ -21,6 +24,27 @@ pub struct Violation {
 impl Violation {
     pub(crate) fn new(invariant: &'static str, what: String) -> Violation {
         Violation { invariant, what }
+    }
+}
+
+/// An honest producer's batch was refused: with none of the errors that say that it isn't one. `what`: who was, and what of.
+pub(crate) fn never_refused(
+    failure: &AppendFailure,
+    what: impl FnOnce() -> String,
+) -> Result<(), Violation> {
+    let strange = [
+        ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode::INVALID_PRODUCER_EPOCH,
+        ErrorCode::UNKNOWN_PRODUCER_ID,
+        ErrorCode::CORRUPT_MESSAGE,
+        ErrorCode::INVALID_RECORD,
+    ];
+    match strange.contains(&failure.error) {
+        true => Err(Violation::new(
+            "an honest producer is never refused",
+            what(),
+        )),
+        false => Ok(()),
     }
 }
 
