@@ -5,6 +5,7 @@
 //! machine that grows slower or faster meanwhile doesn't bend.
 
 mod cap;
+mod cluster;
 mod list;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 
 use crate::Result;
-use crate::broker::{self, Broker, Kind, Spec};
+use crate::broker::{Broker, Kind, Spec};
 use crate::long::{commit, today};
 use crate::peer::{kafka, nats};
 use crate::place::{self, Scratch};
@@ -24,7 +25,6 @@ use crate::proc;
 use crate::run::{cargo, program};
 use crate::table::Table;
 
-use cap::Cap;
 use list::{BENCHES, Bench, Target, What};
 
 #[derive(Parser)]
@@ -131,13 +131,9 @@ fn measure(bench: &Bench, kinds: &[Kind], pairs: u32) -> Result<Vec<Vec<Measures
             settings,
             warm_up,
         } => loaded(move |_| target, settings, *warm_up, kinds, &scratch)?,
-        What::Cluster {
-            target,
-            nodes,
-            core,
-        } => {
-            let binary = target.build()?;
-            Box::new(move |kind| cluster_once(kind, &scratch, target, &binary, *nodes, *core))
+        What::Cluster(cluster) => {
+            let (binary, scratch) = (cluster.target.build()?, &scratch);
+            Box::new(move |kind| cluster.once(kind, scratch, &binary))
         }
         What::Door(http, nats) => {
             let program = move |kind| match (kind, nats) {
@@ -256,59 +252,6 @@ fn restart_once(
     // All of it: a broker may load before anybody asks.
     let cpu = proc::cpu_seconds(broker.pid())?;
     put(&mut measures, "broker CPU", cpu, "s");
-    Ok(measures)
-}
-
-fn cluster_once(
-    kind: Kind,
-    scratch: &Scratch,
-    target: &Target,
-    binary: &std::path::Path,
-    nodes: usize,
-    core: Option<f64>,
-) -> Result<Measures> {
-    let dir = scratch.path().join(format!("{kind}-cluster"));
-    if dir.exists() {
-        fs::remove_dir_all(&dir)?;
-    }
-    let brokers = Spec::start_cluster(kind, &dir, nodes, &[])?;
-    let each = brokers.iter().map(|b| (b, proc::cpu_seconds(b.pid())));
-    let before: Vec<_> = each.collect();
-    let caps: Vec<Cap> = match core {
-        None => Vec::new(),
-        Some(core) => brokers
-            .iter()
-            .map(|b| Cap::new(b.pid(), core))
-            .collect::<Result<_>>()?,
-    };
-    let addresses: Vec<String> = brokers.iter().map(Broker::bootstrap).collect();
-    let said = program(binary)
-        .env("BROKER_PIDS", broker::pids(&brokers))
-        .args(target.args)
-        .arg(addresses.join(","))
-        .limit(600)
-        .output();
-    let mut measures = parse(&said?)?;
-    // Of those that live.
-    let (mut cpu, mut most) = (0.0, 0);
-    for (broker, before) in before {
-        if let (Ok(before), Ok(now), Ok((_, peak))) = (
-            before,
-            proc::cpu_seconds(broker.pid()),
-            proc::resident_kib(broker.pid()),
-        ) {
-            cpu += now - before;
-            most += peak;
-        }
-    }
-    put(&mut measures, "brokers' CPU", cpu, "s");
-    put(
-        &mut measures,
-        "brokers' memory, most",
-        most as f64 / 1024.0,
-        "MiB",
-    );
-    drop(caps);
     Ok(measures)
 }
 

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
 use crate::Result;
+use crate::nets::Net;
 use crate::peer::{kafka, nats};
 use crate::run::{self, Run, cargo, program};
 
@@ -42,8 +43,12 @@ pub(crate) struct Spec {
     pub(crate) kind: Kind,
     /// The folder for its data, settings and log; made if needed, kept afterwards.
     pub(crate) dir: PathBuf,
-    /// Where it listens on 127.0.0.1.
+    /// Where it listens, on `host`.
     pub(crate) port: u16,
+    /// 127.0.0.1, or its address on a network of its own.
+    pub(crate) host: IpAddr,
+    /// What it is started with, to be on that network.
+    under: Vec<String>,
     /// The port that its metadata names when it isn't `port`: that of a relay before it.
     pub(crate) advertised: Option<u16>,
     /// Further settings under Kafka's key names; they win over those set here.
@@ -61,8 +66,8 @@ pub(crate) struct Member {
     pub(crate) node: usize,
     /// What storage is formatted with (Kafka).
     pub(crate) cluster_id: String,
-    /// Of all, in the order of the nodes: the ports for clients and for controllers.
-    pub(crate) ports: Vec<(u16, u16)>,
+    /// Of all, in the order of the nodes: where clients and where controllers reach them.
+    pub(crate) places: Vec<(SocketAddr, SocketAddr)>,
 }
 
 impl Spec {
@@ -72,6 +77,8 @@ impl Spec {
             kind,
             dir: dir.into(),
             port: free_port()?,
+            host: HERE,
+            under: Vec::new(),
             advertised: None,
             settings: Vec::new(),
             release: false,
@@ -79,12 +86,14 @@ impl Spec {
         })
     }
 
-    /// `nodes` brokers that are one cluster, each in a rack of its own (`rack-1` and so on), once each of them knows all.
+    /// `nodes` brokers that are one cluster, each in a rack of its own (`rack-1` and so on) and, where there are some, on a network of its own, once
+    /// each of them knows all.
     pub(crate) fn start_cluster(
         kind: Kind,
         dir: &Path,
         nodes: usize,
         settings: &[(&str, &str)],
+        nets: &[Net],
     ) -> Result<Vec<Broker>> {
         let cluster_id = kafka::new_cluster_id()?;
         // All at once: a port that was free is given out again.
@@ -96,17 +105,25 @@ impl Spec {
             .map(|listener| Ok(listener.local_addr()?.port()))
             .collect::<std::io::Result<_>>()?;
         drop(held);
-        let pairs = ports.chunks(2).map(|pair| (pair[0], pair[1])).collect();
+        let host = |node: usize| nets.get(node).map_or(HERE, |net| net.address);
+        let at = |(node, pair): (usize, &[u16])| {
+            let on = |port| SocketAddr::new(host(node), port);
+            (on(pair[0]), on(pair[1]))
+        };
         let mut member = Member {
             node: 0,
             cluster_id,
-            ports: pairs,
+            places: ports.chunks(2).enumerate().map(at).collect(),
         };
         let mut brokers = Vec::new();
         for node in 1..=nodes {
             member.node = node;
             let mut spec = Spec::new(kind, dir.join(node.to_string()))?;
-            spec.port = member.ports[node - 1].0;
+            let place = member.places[node - 1].0;
+            (spec.host, spec.port) = (place.ip(), place.port());
+            if let Some(net) = nets.get(node - 1) {
+                spec.under.clone_from(&net.under);
+            }
             spec.release = true;
             spec.member = Some(member.clone());
             spec = spec.set("broker.rack", &format!("rack-{node}"));
@@ -129,9 +146,14 @@ impl Spec {
         self.dir.join("broker.log")
     }
 
+    /// A port on its network.
+    pub(crate) fn at(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.host, port)
+    }
+
     fn riverlog(&self) -> Result<Run> {
-        let own = address(self.port);
-        let advertised = address(self.advertised.unwrap_or(self.port));
+        let own = self.at(self.port);
+        let advertised = self.at(self.advertised.unwrap_or(self.port));
         let settings = [
             format!("listeners=PLAINTEXT://{own}"),
             format!("advertised.listeners=PLAINTEXT://{advertised}"),
@@ -146,11 +168,12 @@ impl Spec {
         let words = settings.into_iter().chain(given);
         let mut more = Vec::new();
         if let Some(member) = &self.member {
-            let seeds = member
-                .ports
-                .iter()
-                .map(|(port, _)| address(*port).to_string());
+            let seeds = member.places.iter().map(|(place, _)| place.to_string());
             let seeds: Vec<String> = seeds.collect();
+            if !self.host.is_loopback() {
+                // On a network that nobody else is on.
+                more.push("--insecure".to_owned());
+            }
             more.push(format!("--node-id={}", member.node));
             more.push(format!("--seeds={}", seeds.join(",")));
         }
@@ -171,7 +194,7 @@ impl Spec {
 
     fn spawn(&self, detached: bool) -> Result<Broker> {
         fs::create_dir_all(&self.dir)?;
-        if TcpStream::connect(address(self.port)).is_ok() {
+        if TcpStream::connect(self.at(self.port)).is_ok() {
             return Err(format!("port {} is in use: choose another", self.port).into());
         }
         let command = match self.kind {
@@ -179,10 +202,12 @@ impl Spec {
             Kind::Riverlog => self.riverlog()?,
             Kind::Nats => nats::launch(self)?,
         };
-        let child = command.spawn_logged(&self.log(), detached)?;
+        let child = command
+            .under(&self.under)
+            .spawn_logged(&self.log(), detached)?;
         Ok(Broker {
             kind: self.kind,
-            port: self.port,
+            at: self.at(self.port),
             child: Some(child),
             log: self.log(),
             ready_after: Duration::ZERO,
@@ -193,7 +218,8 @@ impl Spec {
 /// A running broker; stopped when dropped.
 pub(crate) struct Broker {
     pub(crate) kind: Kind,
-    pub(crate) port: u16,
+    /// Where it listens.
+    at: SocketAddr,
     /// From the start of the process to its first answer.
     pub(crate) ready_after: Duration,
     child: Option<Child>,
@@ -206,9 +232,13 @@ impl Broker {
         self.child.as_ref().map_or(0, Child::id)
     }
 
-    /// `127.0.0.1:PORT`.
+    /// `HOST:PORT`.
     pub(crate) fn bootstrap(&self) -> String {
-        address(self.port).to_string()
+        self.at.to_string()
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.at.port()
     }
 
     /// As a power cut for the process: kill -9.
@@ -235,8 +265,8 @@ impl Broker {
             run::last_lines(&text, 15)
         };
         let answers = || match self.kind {
-            Kind::Riverlog | Kind::Kafka => known(self.port) >= brokers,
-            Kind::Nats => nats::answers(self.port),
+            Kind::Riverlog | Kind::Kafka => known(self.at) >= brokers,
+            Kind::Nats => nats::answers(self.at.port()),
         };
         while !answers() {
             if let Some(child) = &mut self.child
@@ -258,7 +288,7 @@ impl Broker {
 
 /// `PID@PORT,…`, as the programs that stop brokers take it.
 pub(crate) fn pids(brokers: &[Broker]) -> String {
-    let each = brokers.iter().map(|b| format!("{}@{}", b.pid(), b.port));
+    let each = brokers.iter().map(|b| format!("{}@{}", b.pid(), b.port()));
     each.collect::<Vec<_>>().join(",")
 }
 
@@ -288,8 +318,10 @@ pub(crate) fn terminate(pid: u32) {
     }
 }
 
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 pub(crate) fn address(port: u16) -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], port))
+    SocketAddr::new(HERE, port)
 }
 
 /// A port that nobody listens on now.
@@ -322,10 +354,10 @@ const METADATA_REQUEST: [u8; 18] = [
     0, 0, 0, 0, // no topics
 ];
 
-/// How many brokers the one at `port` names when it is asked for metadata; 0 when it doesn't answer.
-fn known(port: u16) -> i32 {
+/// How many brokers the one at that place names when it is asked for metadata; 0 when it doesn't answer.
+fn known(at: SocketAddr) -> i32 {
     let ask = || -> std::io::Result<i32> {
-        let mut socket = TcpStream::connect_timeout(&address(port), Duration::from_secs(1))?;
+        let mut socket = TcpStream::connect_timeout(&at, Duration::from_secs(1))?;
         socket.set_read_timeout(Some(Duration::from_secs(5)))?;
         socket.write_all(&METADATA_REQUEST)?;
         // Length, correlation id, number of brokers.

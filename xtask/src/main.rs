@@ -14,6 +14,7 @@ mod long;
 mod metadata;
 mod monitoring;
 mod mutants;
+mod nets;
 mod packaging;
 mod peer;
 mod place;

@@ -84,9 +84,35 @@ impl Run {
         self
     }
 
+    /// The same, started by another program; as it is without words.
+    pub(crate) fn under(self, words: &[String]) -> Self {
+        let Some((first, rest)) = words.split_first() else {
+            return self;
+        };
+        let own = &self.command;
+        let mut run = program(first).args(rest).arg(own.get_program());
+        run = run.args(own.get_args());
+        let set = own
+            .get_envs()
+            .filter_map(|(key, value)| Some((key, value?)));
+        run.command.envs(set);
+        if let Some(dir) = own.get_current_dir() {
+            run.command.current_dir(dir);
+        }
+        run.limit = self.limit;
+        run
+    }
+
     pub(crate) fn limit(mut self, seconds: u64) -> Self {
         self.limit = Duration::from_secs(seconds);
         self
+    }
+
+    /// Starts it in the background, with pipes to and from it.
+    pub(crate) fn spawn_piped(mut self) -> Result<Child> {
+        let piped = self.command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let child = piped.spawn();
+        Ok(child.map_err(|e| format!("can't start {}: {e}", self.shown))?)
     }
 
     /// Starts it in the background with its output in `log`; the caller ends it.

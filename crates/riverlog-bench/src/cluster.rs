@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -250,17 +251,57 @@ pub(crate) enum Fault {
     Kill,
     /// SIGSTOP.
     Freeze,
+    /// Its network is cut from all others.
+    CutOff,
 }
 
-/// The process of the broker with this address: `BROKER_PIDS` is `PID@PORT,…`.
-fn process(address: &str) -> Result<Pid> {
-    let all = std::env::var("BROKER_PIDS")
-        .map_err(|_| "BROKER_PIDS names the brokers' processes: cargo xtask bench sets it")?;
+impl Fault {
+    fn happens(self, address: &str) -> Result<()> {
+        match self {
+            Fault::Kill => kill_process(process(address)?, Signal::KILL)?,
+            Fault::Freeze => kill_process(process(address)?, Signal::STOP)?,
+            Fault::CutOff => set_link(address, "down")?,
+        }
+        Ok(())
+    }
+
+    fn ends(self, address: &str) -> Result<()> {
+        match self {
+            Fault::Kill => {}
+            Fault::Freeze => kill_process(process(address)?, Signal::CONT)?,
+            Fault::CutOff => set_link(address, "up")?,
+        }
+        Ok(())
+    }
+}
+
+/// What `variable` names for the broker with this address: it holds `NAME@PORT,…`.
+fn named(variable: &str, address: &str) -> Result<String> {
+    let all = std::env::var(variable)
+        .map_err(|_| format!("{variable} isn't set: cargo xtask bench does that"))?;
     let port = address.rsplit_once(':').map_or("", |(_, port)| port);
-    let each = all.split(',').filter_map(|one| one.split_once('@'));
-    let found = each.into_iter().find(|(_, of)| *of == port);
-    let pid: i32 = found.ok_or("a broker without a process")?.0.parse()?;
+    let mut each = all.split(',').filter_map(|one| one.split_once('@'));
+    let found = each.find(|(_, of)| *of == port);
+    let found = found.ok_or_else(|| format!("{variable} doesn't name the broker {address}"))?;
+    Ok(found.0.to_owned())
+}
+
+/// The process of the broker with this address.
+fn process(address: &str) -> Result<Pid> {
+    let pid: i32 = named("BROKER_PIDS", address)?.parse()?;
     Pid::from_raw(pid).ok_or_else(|| "not a process".into())
+}
+
+/// Cuts off the network of the broker with this address (`down`), or joins it again (`up`).
+fn set_link(address: &str, state: &str) -> Result<()> {
+    let link = named("BROKER_LINKS", address)?;
+    let done = Command::new("ip")
+        .args(["link", "set", &link, state])
+        .status()?;
+    match done.success() {
+        true => Ok(()),
+        false => Err(format!("ip link set {link} {state}: {done}").into()),
+    }
 }
 
 /// The node that leads the metadata quorum.
@@ -294,7 +335,7 @@ pub(crate) fn failover(
         .filter(|node| (**node == controller) == with_controller)
         .find(|node| !view.led_by(**node).is_empty())
         .ok_or("no such broker leads")?;
-    let pid = process(&view.brokers[&victim])?;
+    let victims = &view.brokers[&victim];
     let led: Vec<i32> = view.led_by(victim).into_iter().take(watched).collect();
     let records = batch(&Load::small())?.0;
     let stop = &AtomicBool::new(false);
@@ -320,18 +361,13 @@ pub(crate) fn failover(
         }
         std::thread::sleep(Duration::from_secs(3));
         let at = Instant::now();
-        let happens = match fault {
-            Fault::Kill => kill_process(pid, Signal::KILL),
-            Fault::Freeze => kill_process(pid, Signal::STOP),
-        };
+        let happens = fault.happens(victims);
         // Whatever broke, the writers are to end.
         std::thread::sleep(Duration::from_secs(25));
         stop.store(true, Ordering::Relaxed);
         let end = Instant::now();
         happens?;
-        if fault == Fault::Freeze {
-            kill_process(pid, Signal::CONT)?;
-        }
+        fault.ends(victims)?;
         let mut gaps = Vec::new();
         for writer in writers {
             let mut times = writer.join().map_err(|_| "a writer broke")?;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -25,6 +25,8 @@ use crate::measure::{latencies, print, print_latencies};
 const PARTITIONS: i32 = 12;
 /// Requests under way on a connection that waits for nothing else.
 pub(crate) const DEPTH: usize = 5;
+/// How long it may take to reach a broker: one that is cut off never answers.
+const CONNECT: Duration = Duration::from_secs(1);
 const PRODUCE: i16 = 9;
 const FETCH: i16 = 11;
 const FIND_COORDINATOR: i16 = 4;
@@ -56,7 +58,9 @@ pub(crate) struct Connection(pub(crate) TcpStream);
 
 impl Connection {
     pub(crate) fn open(broker: &str) -> Result<Connection> {
-        let stream = TcpStream::connect(broker)?;
+        let mut places = broker.to_socket_addrs()?;
+        let place = places.next().ok_or("a name without an address")?;
+        let stream = TcpStream::connect_timeout(&place, CONNECT)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         Ok(Connection(stream))

@@ -1,5 +1,7 @@
 //! The benchmarks, a row each.
 
+use super::cluster::Cluster;
+
 pub(super) struct Bench {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
@@ -18,13 +20,8 @@ pub(super) enum What {
         settings: &'static [(&'static str, &'static str)],
         warm_up: u32,
     },
-    /// A cluster of that many brokers of its own for each run, and a program that gets all addresses, with a comma between; each broker
-    /// may use that share of a core, if any is given.
-    Cluster {
-        target: Target,
-        nodes: usize,
-        core: Option<f64>,
-    },
+    /// Brokers of its own for each run, and a program that gets all addresses, with a comma between.
+    Cluster(Cluster),
     /// As a load, of what Kafka doesn't have; the second program puts the same on NATS.
     Door(Target, Option<Target>),
     /// A broker of its own for each run: filled by the first program, killed, and started again for the second.
@@ -80,16 +77,17 @@ const fn synced(args: &'static [&'static str]) -> What {
 
 /// Three brokers, each free to use what there is.
 const fn three(args: &'static [&'static str]) -> What {
-    What::Cluster {
+    What::Cluster(Cluster {
         target: bench(args),
         nodes: 3,
         core: None,
-    }
+        apart: false,
+    })
 }
 
 /// Brokers that have two fifths of a core each, and 36 partitions without copies.
 const fn scaled(nodes: usize) -> What {
-    What::Cluster {
+    What::Cluster(Cluster {
         target: bench(&[
             "cluster-produce",
             "--partitions",
@@ -103,7 +101,8 @@ const fn scaled(nodes: usize) -> What {
         ]),
         nodes,
         core: Some(0.4),
-    }
+        apart: false,
+    })
 }
 
 pub(super) const BENCHES: &[Bench] = &[
@@ -392,6 +391,16 @@ pub(super) const BENCHES: &[Bench] = &[
         name: "failover-frozen",
         about: "F13, P9: the same with SIGSTOP; writers wait a second for an answer",
         what: three(&["cluster-failover", "--fault", "freeze"]),
+    },
+    Bench {
+        name: "failover-cut-off",
+        about: "F13: the same with a network that is cut from everybody else's, clients too; needs root",
+        what: What::Cluster(Cluster {
+            target: bench(&["cluster-failover", "--fault", "cut-off"]),
+            nodes: 3,
+            core: None,
+            apart: true,
+        }),
     },
     Bench {
         name: "catch-up",

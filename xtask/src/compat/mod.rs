@@ -217,7 +217,7 @@ impl Place {
         settings.push(("default.replication.factor", "3"));
         let more = args.settings.iter();
         settings.extend(more.map(|(key, value)| (key.as_str(), value.as_str())));
-        let brokers = Spec::start_cluster(kind, dir, nodes, &settings)?;
+        let brokers = Spec::start_cluster(kind, dir, nodes, &settings, &[])?;
         let all: Vec<String> = brokers.iter().map(Broker::bootstrap).collect();
         Ok(Place {
             relay: None,

@@ -89,14 +89,8 @@ pub(crate) fn settings_file(dir: &Path) -> PathBuf {
 /// What a node needs to run, alone or as a member, then the settings of `spec`: a key given twice counts as given last.
 fn settings(spec: &Spec, controller: u16) -> String {
     let member = spec.member.as_ref();
-    let controller = member.map_or(controller, |m| m.ports[m.node - 1].1);
-    let listeners = |port| {
-        format!(
-            "PLAINTEXT://{},CONTROLLER://{}",
-            address(port),
-            address(controller)
-        )
-    };
+    let controller = member.map_or(address(controller), |m| m.places[m.node - 1].1);
+    let listeners = |port| format!("PLAINTEXT://{},CONTROLLER://{}", spec.at(port), controller);
     let one_node = [
         ("process.roles", "broker,controller".to_owned()),
         ("node.id", member.map_or(1, |m| m.node).to_string()),
@@ -126,10 +120,10 @@ fn settings(spec: &Spec, controller: u16) -> String {
     let node = spec.settings.iter().rfind(|(k, _)| k == "node.id");
     let node = node.map_or("1", |(_, v)| v);
     let (alone, voters) = match member {
-        None => (&alone[..], format!("{node}@{}", address(controller))),
+        None => (&alone[..], format!("{node}@{controller}")),
         Some(member) => {
-            let each = (1..).zip(&member.ports);
-            let each = each.map(|(node, (_, port))| format!("{node}@{}", address(*port)));
+            let each = (1..).zip(&member.places);
+            let each = each.map(|(node, (_, place))| format!("{node}@{place}"));
             (&[][..], each.collect::<Vec<_>>().join(","))
         }
     };

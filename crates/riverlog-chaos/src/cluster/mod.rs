@@ -4,7 +4,6 @@
 //! once, at its place, and all three are in sync.
 
 mod faults;
-mod net;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,11 +14,11 @@ use std::time::{Duration, Instant};
 use riverlog_checker::{Event, What};
 
 use crate::disk::{self, Image};
+use crate::net::{self, Net};
 use crate::server::{Launch, Server};
 use crate::system::{Random, now, until};
 use crate::workload::{Clients, Load, Workload};
 use crate::{Failure, Options, Result, broken};
-use net::Net;
 
 pub(crate) use faults::ALL;
 

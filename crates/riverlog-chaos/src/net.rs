@@ -1,4 +1,4 @@
-//! Three nodes on networks of their own: a namespace each, joined by a bridge, on which the clients are too.
+//! Nodes on networks of their own: a namespace each, joined by a bridge, on which the clients are too.
 //!
 //! A direction between two nodes is cut by giving one a wrong hardware address of the other: what it sends is lost on the bridge,
 //! and nobody is told.
@@ -15,14 +15,14 @@ const NOWHERE: &str = "02:00:00:00:00:fe";
 
 /// The networks of a run. Removed when dropped.
 #[derive(Debug)]
-pub(super) struct Net {
+pub(crate) struct Net {
     /// The process that has made it: part of all names.
     pid: u32,
     nodes: usize,
 }
 
 /// What it needs; an error that names it.
-pub(super) fn needs() -> Result<()> {
+pub(crate) fn needs() -> Result<()> {
     if !is_root() {
         return Err(Failure::Lacks(
             "needs root, to make network namespaces: run it as root".into(),
@@ -44,7 +44,7 @@ fn ip(words: &str) -> Result<()> {
 }
 
 impl Net {
-    pub(super) fn new(nodes: usize) -> Result<Net> {
+    pub(crate) fn new(nodes: usize) -> Result<Net> {
         needs()?;
         sweep();
         let net = Net {
@@ -66,7 +66,7 @@ impl Net {
         ip(&format!("addr add {}/24 dev {bridge}", self.address(254)))?;
         ip(&format!("link set {bridge} up"))?;
         for node in 1..=self.nodes {
-            let (space, outside) = (self.space(node), format!("rv{}x{node}", self.pid));
+            let (space, outside) = (self.space(node), self.link(node));
             let (own, hard) = (self.address(node), hardware(node));
             ip(&format!("netns add {space}"))?;
             ip(&format!(
@@ -84,37 +84,42 @@ impl Net {
         format!("rb{}", self.pid)
     }
 
+    /// By which a node is joined to all others and to the clients.
+    pub(crate) fn link(&self, node: usize) -> String {
+        format!("rv{}x{node}", self.pid)
+    }
+
     fn space(&self, node: usize) -> String {
         format!("riverlog-{}-{node}", self.pid)
     }
 
     /// The address of a node; 254 is that of the clients.
-    pub(super) fn address(&self, node: usize) -> IpAddr {
+    pub(crate) fn address(&self, node: usize) -> IpAddr {
         let subnet = u8::try_from(self.pid % 250).unwrap_or(0);
         let node = u8::try_from(node).unwrap_or(0);
         IpAddr::V4(Ipv4Addr::new(10, 77, subnet, node))
     }
 
     /// What a program of that node is started with.
-    pub(super) fn under(&self, node: usize) -> Vec<String> {
+    pub(crate) fn under(&self, node: usize) -> Vec<String> {
         // Not `ip netns exec`: that gives it mounts of its own as well, which would hold the other nodes' disks.
         let space = format!("--net=/run/netns/{}", self.space(node));
         vec!["nsenter".to_owned(), space]
     }
 
     /// Nothing from one node to another arrives.
-    pub(super) fn cut(&self, from: usize, to: usize) -> Result<()> {
+    pub(crate) fn cut(&self, from: usize, to: usize) -> Result<()> {
         self.neighbour(from, to, NOWHERE)
     }
 
     /// All that a node says arrives again.
-    pub(super) fn heal(&self, from: usize) -> Result<()> {
+    pub(crate) fn heal(&self, from: usize) -> Result<()> {
         (1..=self.nodes)
             .filter(|to| *to != from)
             .try_for_each(|to| self.neighbour(from, to, &hardware(to)))
     }
 
-    pub(super) fn heal_all(&self) -> Result<()> {
+    pub(crate) fn heal_all(&self) -> Result<()> {
         (1..=self.nodes).try_for_each(|node| self.heal(node))
     }
 
