@@ -471,6 +471,7 @@ fn what_is_passed_on_goes_from_one_member_to_another_and_no_further() {
     let passed = PeerMessage {
         to: BrokerId(2),
         bytes: pass_on(12, 1, &told),
+        catches_up: false,
     };
     assert_eq!(hears(1, pass_on(11, 2, &told)), (0.0, vec![passed]));
     // To itself, back, to a stranger, from a stranger.

@@ -249,6 +249,23 @@ fn catching_up_keeps_to_its_rate_and_the_tail_doesnt_feel_it() {
     }
 }
 
+#[test]
+fn what_a_copy_catches_up_with_comes_in_small_pieces_that_can_be_told_from_all_else() {
+    let mut cluster = cluster(4);
+    for _ in 0..150 {
+        put(&mut cluster, &"x".repeat(10_000));
+    }
+    // All who follow are in sync.
+    let pieces = std::mem::take(&mut cluster.caught_up_with);
+    assert!(pieces.iter().sum::<usize>() < 10_000, "{pieces:?}");
+    assert_eq!(reassign(&mut cluster, 1, Some(&[1, 2, 4])), ErrorCode::NONE);
+    cluster.run(4 * second());
+    assert_eq!(end_at(&cluster, 4), Some(150));
+    let pieces = &cluster.caught_up_with;
+    assert!(pieces.iter().sum::<usize>() > 1_500_000, "{pieces:?}");
+    assert!(pieces.iter().all(|len| *len < 600_000), "{pieces:?}");
+}
+
 /// What a node hears of after a start begins long before it went: by that its copy had been taken away once, and was here again since. It
 /// was removed then, with what it alone might have had.
 #[test]

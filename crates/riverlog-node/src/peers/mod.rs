@@ -34,6 +34,8 @@ pub struct PeerMessage {
     pub to: BrokerId,
     /// A message as `docs/protocol/peer.md` has it.
     pub bytes: Bytes,
+    /// Records for a copy that catches up. Whoever has a connection and threads for that which give way to all others takes them there.
+    pub catches_up: bool,
 }
 
 /// What the node keeps of its talks with others.
@@ -139,6 +141,11 @@ impl Node {
     }
 
     pub(crate) fn send_peer(&self, to: BrokerId, message: &Message) {
+        self.post(to, message, false);
+    }
+
+    /// [`PeerMessage::catches_up`] as given.
+    pub(crate) fn post(&self, to: BrokerId, message: &Message, catches_up: bool) {
         let Some(bytes) = message.encode() else {
             return;
         };
@@ -147,7 +154,11 @@ impl Node {
             if outbox.len() >= OUTBOX {
                 return;
             }
-            outbox.push(PeerMessage { to, bytes });
+            outbox.push(PeerMessage {
+                to,
+                bytes,
+                catches_up,
+            });
         }
         self.host.outbox_ready();
     }

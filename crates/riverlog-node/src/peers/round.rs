@@ -60,7 +60,11 @@ impl Node {
             if outbox.len() >= OUTBOX_FOR_OTHERS {
                 return;
             }
-            outbox.push(PeerMessage { to, bytes });
+            outbox.push(PeerMessage {
+                to,
+                bytes,
+                catches_up: false,
+            });
         }
         let passed_on = &self.metrics.peer_messages_passed_on;
         passed_on.fetch_add(1, Ordering::Relaxed);

@@ -22,6 +22,11 @@ use crate::timers::Timer;
 /// How much longer than the leader may keep it an ask is waited for.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// How much is caught up with at once, in bytes: so little that nobody waits for long who comes in between, and more where there are many partitions,
+/// since all of them are named each time.
+const CHUNK: usize = 512 << 10;
+const CHUNK_OF_PARTITION: usize = 1 << 10;
+
 /// How long a partition rests that the leader doesn't serve, or that could not take what came.
 const REST: Duration = Duration::from_millis(100);
 
@@ -221,7 +226,8 @@ impl Node {
         let takes = self.replication.rates.takes.lock();
         let Some(until) = takes.waits_until(now) else {
             stream.paused = None;
-            return Ok(takes.at_once(self.settings.cluster.fetch_bytes));
+            let chunk = CHUNK.max(CHUNK_OF_PARTITION * stream.partitions.len());
+            return Ok(takes.at_once(self.settings.cluster.fetch_bytes.min(chunk)));
         };
         sometimes(Mark::CatchUpWaited);
         if stream.paused.is_some_and(|at| at > now.mono) {

@@ -279,7 +279,7 @@ impl Node {
         }
         if plans.is_empty() {
             self.gave(lane, &parts, now);
-            return self.send_peer(to, &Message::Records { number, parts });
+            return self.send_records((to, lane), number, parts);
         }
         self.run_job(Work::Replicate(Box::new(PeerRead {
             to,
@@ -306,11 +306,12 @@ impl Node {
                 self.read_failed(&partition, error);
             }
         }
-        let message = Message::Records {
-            number: done.number,
-            parts: done.parts,
-        };
-        self.send_peer(done.to, &message);
+        self.send_records((done.to, done.lane), done.number, done.parts);
+    }
+
+    fn send_records(&self, (to, lane): (BrokerId, Lane), number: i64, parts: Vec<PeerPart>) {
+        let message = Message::Records { number, parts };
+        self.post(to, &message, lane == Lane::CatchUp);
     }
 }
 

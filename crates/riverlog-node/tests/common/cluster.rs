@@ -31,6 +31,8 @@ pub struct Cluster {
     pub cut: BTreeSet<(i32, i32)>,
     /// Nodes that hear nothing of the quorum.
     pub deaf: BTreeSet<i32>,
+    /// How long the messages were that copies catch up with.
+    pub caught_up_with: Vec<usize>,
     /// Entries that each node was handed.
     handed: Vec<usize>,
     settings: NodeSettings,
@@ -51,6 +53,7 @@ impl Cluster {
             starts: 0,
             cut: BTreeSet::new(),
             deaf: BTreeSet::new(),
+            caught_up_with: Vec::new(),
             handed: vec![0; nodes as usize],
             settings,
         };
@@ -172,6 +175,9 @@ impl Cluster {
         }
         let messages = self.node(from).node().take_outbox();
         for message in messages {
+            if message.catches_up {
+                self.caught_up_with.push(message.bytes.len());
+            }
             if self.cut.contains(&(from, message.to.0)) {
                 continue;
             }

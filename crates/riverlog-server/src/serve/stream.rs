@@ -23,13 +23,13 @@ pub(crate) trait Stream: Send + 'static {
 }
 
 /// What comes in.
-pub(crate) trait ReadHalf: AsyncRead + Unpin + Send {
+pub(crate) trait ReadHalf: AsyncRead + Unpin + Send + 'static {
     /// Waits until there is something, or the end: an idle connection holds no buffer meanwhile.
     fn readable(&mut self) -> impl Future<Output = io::Result<()>> + Send;
 }
 
 /// What goes out.
-pub(crate) trait WriteHalf: AsyncWrite + Unpin + Send {
+pub(crate) trait WriteHalf: AsyncWrite + Unpin + Send + 'static {
     /// The socket, for sendfile; `None`: what lies in files is read and written.
     fn socket(&self) -> Option<&TcpStream>;
 }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::hello::{Hello, Refusal};
 use super::wire::{self, Kind, Purpose, Sender, WireError};
-use super::{Cluster, Link, QUEUED, Trouble};
+use super::{Cluster, Link, QUEUED, Trouble, bulk};
 
 /// How often the addresses of the members are looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -26,8 +26,8 @@ const TAKEN: Duration = Duration::from_secs(6);
 /// How long bytes may stay unacknowledged until the other side counts as gone.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 /// The first pause after a connection has ended, or a first failure; each one is twice as long, up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(25);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(25);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Keeps a connection to each address of a seed or member.
 pub(super) async fn keep_all(cluster: &Arc<Cluster>) {
@@ -78,7 +78,10 @@ async fn keep(cluster: Arc<Cluster>, address: String) {
                 (pause, said, taken) = (FIRST_PAUSE, String::new(), None);
                 there = Some(broker);
                 cluster.sees(broker, Way::Stands);
-                let ended = speak(&cluster, &hello, read, sender).await;
+                let ended = tokio::select! {
+                    ended = speak(&cluster, Purpose::Messages, &hello, read, sender) => ended,
+                    never = bulk::keep(&cluster, &address, &hello) => match never {},
+                };
                 cluster.sees(broker, Way::Ended);
                 tracing::info!(
                     broker = broker.0,
@@ -120,8 +123,8 @@ async fn keep(cluster: Arc<Cluster>, address: String) {
 }
 
 /// Both halves of a connection, within TLS or not.
-type Reading = Box<dyn AsyncRead + Send + Unpin>;
-type Writing = Box<dyn AsyncWrite + Send + Unpin>;
+pub(super) type Reading = Box<dyn AsyncRead + Send + Unpin>;
+pub(super) type Writing = Box<dyn AsyncWrite + Send + Unpin>;
 type Connected = (Hello, Reading, Sender<Writing>);
 
 /// Opens a connection for messages, and hears who is there.
@@ -154,15 +157,16 @@ pub(super) async fn connect_for(
 }
 
 /// Sends what there is for a node until the connection ends.
-async fn speak(
+pub(super) async fn speak(
     cluster: &Cluster,
+    purpose: Purpose,
     hello: &Hello,
     mut read: Reading,
     mut sender: Sender<Writing>,
 ) -> std::io::Error {
     let (queue, mut queued) = mpsc::channel::<(Kind, Bytes)>(QUEUED);
     let bytes = Arc::new(AtomicUsize::new(0));
-    let broker = hello.who.member.broker;
+    let to = (hello.who.member.broker, purpose);
     let id = cluster.next_link.fetch_add(1, Ordering::Relaxed);
     let link = Link {
         id,
@@ -170,7 +174,7 @@ async fn speak(
         queue,
         bytes: Arc::clone(&bytes),
     };
-    cluster.links.lock().insert(broker, link);
+    cluster.links.lock().insert(to, link);
     let writing = async {
         while let Some((kind, frame)) = queued.recv().await {
             bytes.fetch_sub(frame.len(), Ordering::Relaxed);
@@ -194,8 +198,8 @@ async fn speak(
         ended = reading => ended,
     };
     let mut links = cluster.links.lock();
-    if links.get(&broker).is_some_and(|link| link.id == id) {
-        links.remove(&broker);
+    if links.get(&to).is_some_and(|link| link.id == id) {
+        links.remove(&to);
     }
     ended
 }

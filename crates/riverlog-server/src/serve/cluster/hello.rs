@@ -11,6 +11,8 @@ use riverlog_wire::primitives::{DecodeError, Reader, Writer};
 pub(crate) const MAGIC: [u8; 8] = *b"\xf2RLPEER\x01";
 /// The same of a connection for requests of its HTTP door.
 pub(crate) const REQUESTS: [u8; 8] = *b"\xf2RLHTTP\x01";
+/// And of one for records with which copies catch up.
+pub(crate) const BULK: [u8; 8] = *b"\xf2RLBULK\x01";
 /// The only version so far.
 const VERSION: u16 = 1;
 /// The most that a hello takes.

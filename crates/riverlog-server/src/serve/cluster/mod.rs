@@ -1,8 +1,9 @@
 //! A node among others: who they are, the connections to them, and the quorum that agrees on metadata.
 //!
-//! Nodes meet at their Kafka ports. Each keeps one connection to every other and sends on that; what it hears comes on those that
-//! others have opened. Messages may be lost with a connection: both quorum and node ask again.
+//! Nodes meet at their Kafka ports. Each keeps two connections to every other and sends on those, on one of them what copies catch up with; what
+//! it hears comes on those that others have opened. Messages may be lost with a connection: both quorum and node ask again.
 
+mod bulk;
 mod dial;
 mod form;
 mod hello;
@@ -26,6 +27,7 @@ use riverlog_api::kafka::{Electorate, VoterChange};
 use riverlog_core::metadata::Way;
 use riverlog_host::{Driver, Neighbours};
 use riverlog_log::Disk;
+use riverlog_node::PeerMessage;
 use riverlog_quorum::forming::Introduction;
 use riverlog_quorum::{Carrier, DiskId, Member, Quorum, QuorumError, Status};
 use riverlog_wire::frame::Speaks;
@@ -39,7 +41,7 @@ use hello::Hello;
 use joined::Joined;
 use requests::Requests;
 use tls::Tls;
-use wire::{Kind, Purpose, WireError};
+use wire::{Kind, Purpose, Receiver, WireError};
 
 pub(crate) use tls::refuse as refuse_tls;
 pub(crate) use voter::{Running, open};
@@ -47,7 +49,7 @@ pub(crate) use voter::{Running, open};
 /// Whether a connection's first bytes are those of another node, as far as they have come.
 pub(crate) fn is_node(received: &[u8]) -> bool {
     let begins = |magic: [u8; 8]| received.iter().zip(magic).all(|(a, b)| *a == b);
-    !received.is_empty() && (begins(hello::MAGIC) || begins(hello::REQUESTS))
+    !received.is_empty() && (begins(hello::MAGIC) || begins(hello::BULK) || begins(hello::REQUESTS))
 }
 
 /// Whether a connection begins with TLS. Four bytes are looked at: with fewer that can't be told yet.
@@ -157,7 +159,9 @@ pub(crate) struct Cluster {
     was_formed: bool,
     driver: OnceLock<Arc<Driver>>,
     quorum: OnceLock<Quorum>,
-    links: Mutex<BTreeMap<BrokerId, Link>>,
+    links: Mutex<BTreeMap<(BrokerId, Purpose), Link>>,
+    /// Threads for what copies catch up with.
+    bulk: OnceLock<tokio::runtime::Handle>,
     /// Addresses of nodes that are connected to this one, and how often: they are answered there, members or not.
     guests: Mutex<BTreeMap<String, usize>>,
     next_link: AtomicU64,
@@ -317,13 +321,19 @@ impl Cluster {
     /// Whether a connection to that node stands.
     fn has_way(&self, to: BrokerId) -> bool {
         let links = self.links.lock();
-        links.get(&to).is_some_and(|link| !link.queue.is_closed())
+        links
+            .get(&(to, Purpose::Messages))
+            .is_some_and(|link| !link.queue.is_closed())
     }
 
     /// `false`: there is no way to that node, or too much waits there already.
     fn send(&self, to: BrokerId, kind: Kind, bytes: Bytes) -> bool {
+        self.send_on(to, Purpose::Messages, kind, bytes)
+    }
+
+    fn send_on(&self, to: BrokerId, purpose: Purpose, kind: Kind, bytes: Bytes) -> bool {
         let links = self.links.lock();
-        let Some(link) = links.get(&to) else {
+        let Some(link) = links.get(&(to, purpose)) else {
             return false;
         };
         let len = bytes.len();
@@ -338,9 +348,9 @@ impl Cluster {
 
     /// Hears another node that has connected, until the connection ends.
     pub(crate) async fn serve(
-        &self,
-        read: impl AsyncRead + Unpin + Send,
-        write: impl AsyncWrite + Unpin + Send,
+        self: &Arc<Self>,
+        read: impl AsyncRead + Unpin + Send + 'static,
+        write: impl AsyncWrite + Unpin + Send + 'static,
         received: BytesMut,
         from: SocketAddr,
     ) {
@@ -371,10 +381,10 @@ impl Cluster {
     }
 
     async fn hear_in(
-        &self,
+        self: &Arc<Self>,
         tls: &Tls,
-        read: impl AsyncRead + Unpin + Send,
-        write: impl AsyncWrite + Unpin + Send,
+        read: impl AsyncRead + Unpin + Send + 'static,
+        write: impl AsyncWrite + Unpin + Send + 'static,
         received: BytesMut,
     ) -> Result<(), WireError> {
         let stream = Joined {
@@ -389,9 +399,9 @@ impl Cluster {
 
     /// - `in_tls`: as [`wire::accept`] has it.
     async fn hear(
-        &self,
-        read: impl AsyncRead + Unpin + Send,
-        write: impl AsyncWrite + Unpin + Send,
+        self: &Arc<Self>,
+        read: impl AsyncRead + Unpin + Send + 'static,
+        write: impl AsyncWrite + Unpin + Send + 'static,
         received: BytesMut,
         in_tls: bool,
     ) -> Result<(), WireError> {
@@ -399,17 +409,35 @@ impl Cluster {
         // Another process with a number that is connected here: it would get what is meant for that one.
         let is_double = |other: &Hello| {
             let links = self.links.lock();
-            let known = links.get(&other.who.member.broker);
+            let known = links.get(&(other.who.member.broker, Purpose::Messages));
             known.is_some_and(|link| link.disk != other.who.disk)
         };
         let (other, purpose, write, mut receiver) =
             wire::accept(read, write, received, Some(&me), in_tls, is_double).await?;
-        if purpose == Purpose::Requests {
-            self.requests.serve(receiver, write).await;
-            return Ok(());
-        }
         let from = other.who.member.broker;
-        let _guest = self.welcome(other.who.member.address);
+        match purpose {
+            Purpose::Requests => {
+                self.requests.serve(receiver, write).await;
+                Ok(())
+            }
+            Purpose::Bulk => {
+                let hearing = Arc::clone(self);
+                self.in_bulk(async move { hearing.take_in(from, &mut receiver).await })
+                    .await
+            }
+            Purpose::Messages => {
+                let _guest = self.welcome(other.who.member.address);
+                self.take_in(from, &mut receiver).await
+            }
+        }
+    }
+
+    /// Takes what another node says on a connection until it ends.
+    async fn take_in(
+        &self,
+        from: BrokerId,
+        receiver: &mut Receiver<impl AsyncRead + Unpin>,
+    ) -> Result<(), WireError> {
         loop {
             let (kind, bytes) = receiver.next().await?;
             match kind {
@@ -455,8 +483,16 @@ impl Cluster {
             let Some(driver) = self.driver.get() else {
                 continue;
             };
-            for message in driver.node.take_outbox() {
-                let _lost = !self.send(message.to, Kind::Node, message.bytes);
+            for PeerMessage {
+                to,
+                bytes,
+                catches_up,
+            } in driver.node.take_outbox()
+            {
+                // A node of an older release has one connection for everything.
+                let _sent = catches_up
+                    && self.send_on(to, Purpose::Bulk, Kind::Node, bytes.clone())
+                    || self.send(to, Kind::Node, bytes);
             }
         }
     }

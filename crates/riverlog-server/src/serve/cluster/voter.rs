@@ -13,9 +13,10 @@ use riverlog_log::{Disk, OpenMode};
 use riverlog_node::NodeSettings;
 use riverlog_node::quorum::{MetadataSnapshot, Quorum as Agreed};
 use riverlog_quorum::{Member, Opened, Quorum, QuorumError, QuorumSettings, Step, Writes};
+use tokio::runtime::Runtime;
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::{Cluster, Together, Trouble};
+use super::{Cluster, Together, Trouble, bulk};
 use crate::failure::{Exit, Failure};
 use crate::serve::log::Repeats;
 
@@ -105,6 +106,7 @@ pub(crate) fn open(
         driver: OnceLock::new(),
         quorum: OnceLock::new(),
         links: Default::default(),
+        bulk: OnceLock::new(),
         guests: Default::default(),
         next_link: Default::default(),
         proposals: Notify::new(),
@@ -137,6 +139,7 @@ pub(crate) struct Running {
     cluster: Arc<Cluster>,
     stop: Arc<Notify>,
     threads: Vec<JoinHandle<()>>,
+    bulk: Runtime,
 }
 
 impl Voting {
@@ -163,6 +166,8 @@ impl Voting {
         let cluster = self.cluster;
         // Set once, here.
         let _ = cluster.driver.set(Arc::clone(driver));
+        let bulk = bulk::threads().map_err(|error| no_thread(&error))?;
+        let _ = cluster.bulk.set(bulk.handle().clone());
         let (steps, told) = mpsc::unbounded_channel();
         let stop = Arc::new(Notify::new());
         let (started, starts) = std::sync::mpsc::channel();
@@ -203,6 +208,7 @@ impl Voting {
             cluster,
             stop,
             threads: vec![quorum, teller],
+            bulk,
         })
     }
 }
@@ -219,6 +225,7 @@ impl Running {
             // A panic there has already been reported by the panic hook.
             let _ = thread.join();
         }
+        self.bulk.shutdown_background();
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use rustls::{AlertDescription, CertificateError};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::hello::{HELLO_BYTES, Hello, MAGIC, NotHello, REQUESTS, Refusal, may_speak};
+use super::hello::{BULK, HELLO_BYTES, Hello, MAGIC, NotHello, REQUESTS, Refusal, may_speak};
 
 /// The largest frame: more than any message of a node or a quorum.
 const FRAME_BYTES: usize = 64 << 20;
@@ -26,10 +26,12 @@ pub(crate) enum Kind {
 }
 
 /// What a connection is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
     /// Frames from whoever has dialled.
     Messages,
+    /// The same, of records with which copies catch up: sent and taken by [threads that give way](super::bulk).
+    Bulk,
     /// HTTP/1.1 from whoever has dialled, and its answers.
     Requests,
 }
@@ -38,6 +40,7 @@ impl Purpose {
     fn magic(self) -> [u8; 8] {
         match self {
             Purpose::Messages => MAGIC,
+            Purpose::Bulk => BULK,
             Purpose::Requests => REQUESTS,
         }
     }
@@ -211,7 +214,7 @@ where
     let mut receiver = Receiver { read, received };
     let (hello, purpose) = in_time(async {
         let magic = receiver.take(MAGIC.len()).await?;
-        let purposes = [Purpose::Messages, Purpose::Requests];
+        let purposes = [Purpose::Messages, Purpose::Bulk, Purpose::Requests];
         let purpose = purposes.into_iter().find(|p| magic == p.magic().as_slice());
         let purpose = purpose.ok_or(WireError::Strange)?;
         let theirs = receiver.take_hello().await?;

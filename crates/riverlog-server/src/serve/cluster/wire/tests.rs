@@ -116,6 +116,22 @@ async fn frames_arrive_with_and_without_a_key() {
 }
 
 #[tokio::test]
+async fn a_connection_begins_with_what_it_is_for() {
+    for purpose in [Purpose::Messages, Purpose::Bulk, Purpose::Requests] {
+        let (near, far) = tokio::io::duplex(1 << 10);
+        let ((near_read, near_write), (far_read, far_write)) =
+            (tokio::io::split(near), tokio::io::split(far));
+        let (one, two) = (hello(1, false), hello(2, false));
+        let dials = dial(near_read, near_write, purpose, &one);
+        let begun = BytesMut::new();
+        let accepts = accept(far_read, far_write, begun, Some(&two), false, |_| false);
+        let (dialled, accepted) = tokio::join!(dials, accepts);
+        assert!(dialled.is_ok(), "{purpose:?}");
+        assert_eq!(accepted.map(|(_, told, ..)| told).ok(), Some(purpose));
+    }
+}
+
+#[tokio::test]
 async fn another_key_or_none_is_refused_on_both_sides_and_both_say_why() {
     for (one, two) in [
         (key("a"), key("b")),
