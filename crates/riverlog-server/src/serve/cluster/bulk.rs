@@ -14,13 +14,15 @@ use super::dial::{FIRST_PAUSE, LONGEST_PAUSE, connect_for, speak};
 use super::hello::Hello;
 use super::wire::{Purpose, WireError};
 
-/// How far such a thread stands back (setpriority(2)): beside one that is always busy it has a third of a core.
-const NICE: i32 = 5;
+/// How far such a thread stands back (setpriority(2)): beside one that never rests it has a tenth of a core.
+const NICE: i32 = 10;
+/// Who catches up checks and stores what several leaders send.
+const THREADS: usize = 2;
 
 /// The threads.
 pub(super) fn threads() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
+        .worker_threads(THREADS)
         .thread_name("riverlog-bulk")
         .on_thread_start(|| {
             // Elsewhere that would be said of the whole process.
