@@ -95,7 +95,7 @@ const fn scaled(nodes: usize) -> What {
             "--replicas",
             "1",
             "--mib",
-            "512",
+            "2048",
             "--topic-config",
             "riverlog.durability=page-cache",
         ]),
