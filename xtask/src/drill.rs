@@ -105,8 +105,7 @@ const CLUSTERS: &[Drill] = &[
     drill("cluster-mixed", 50, &[]),
 ];
 
-/// Those with three nodes that CI plays too, one round of each: a death, and a process that doesn't know that it stood still. `cluster-bridge` and
-/// `cluster-power` don't pass every time (see the known holes of the drills).
+/// Those with three nodes that CI plays too, one round of each: a death, and a process that doesn't know that it stood still. The others are for long runs.
 const SHORT_CLUSTERS: &[&str] = &["cluster-freeze", "cluster-kill"];
 
 const fn drill(name: &'static str, long: u32, needs: &'static [Tool]) -> Drill {
