@@ -14,7 +14,6 @@ use smallvec::SmallVec;
 
 use crate::admit::admit;
 use crate::command::{AppendAnswer, AppendCommand, AppendFailure, AppendTo, Reply};
-use crate::doubts;
 use crate::errors::{RETRY_AFTER, append_failure};
 use crate::jobs::Work;
 use crate::node::Node;
@@ -370,33 +369,22 @@ impl State {
         }
     }
 
-    /// What a leader says of a transaction is final for its producer, and one that others have gone beyond doesn't know that the transaction has
-    /// ended there. So it goes out only when followers have asked since the first time that it would have, as with coordinators.
+    /// What a leader says of a transaction is final for its producer, see [`Doubts::may_refuse`](crate::doubts::Doubts::may_refuse).
     fn unless_in_doubt(
         &mut self,
         failure: AppendFailure,
         header: &BatchHeader,
         now: Now,
     ) -> AppendFailure {
-        if failure.error != ErrorCode::INVALID_TXN_STATE || active(Mutant::DoubtsForgotten) {
-            return failure;
-        }
         let asked = (
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
         );
-        let question = doubts::question(&asked);
-        match self.doubts.since(question, now.mono) {
-            Some(since)
-                if self
-                    .leader
-                    .is_followed(now.mono.saturating_sub(since), now.mono) =>
-            {
-                self.doubts.settled(question);
-                failure
-            }
-            _ => AppendFailure::unsure(),
+        let is_final = failure.error == ErrorCode::INVALID_TXN_STATE;
+        match is_final && !self.doubts.may_refuse(&asked, &self.leader, now.mono) {
+            true => AppendFailure::unsure(),
+            false => failure,
         }
     }
 

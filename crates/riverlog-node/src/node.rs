@@ -25,7 +25,6 @@ use crate::command::{
 };
 use crate::controller::{AdminReply, Controller};
 use crate::departed::Departed;
-use crate::doubts::Doubts;
 use crate::fetch::ColdFetch;
 use crate::flush::GroupCommit;
 use crate::jobs::{Job, JobDone, Jobs};
@@ -128,8 +127,6 @@ pub struct Node {
     pub(crate) controller: Controller,
     pub(crate) shards: ArcSwapOption<Shards<GroupShard>>,
     pub(crate) transactions: ArcSwapOption<Shards<TransactionShard>>,
-    /// What coordinators of transactions were asked of which a final refusal was in doubt, and since when, see [`Node::transaction`].
-    pub(crate) doubts: Mutex<Doubts>,
     pub(crate) share_shards: ArcSwapOption<Shards<ShareShard>>,
     pub(crate) sharing: Sharing,
     pub(crate) lanes: Lanes,
@@ -204,7 +201,6 @@ impl Node {
             controller: parts.controller,
             shards: ArcSwapOption::empty(),
             transactions: ArcSwapOption::empty(),
-            doubts: Mutex::default(),
             share_shards: ArcSwapOption::empty(),
             sharing: Sharing::default(),
             lanes: Lanes::default(),

@@ -88,7 +88,7 @@ pub(crate) struct State {
     pub(crate) bound: Option<Box<Bound>>,
     /// What was refused a moment ago, and comes again.
     pub(crate) refusals: Refusals,
-    /// Final refusals of batches of transactions that wait for followers.
+    /// Final refusals that wait for followers: of batches of transactions, and those of a coordinator whose state this is.
     pub(crate) doubts: Doubts,
     pub(crate) upkeep: UpkeepState,
 }

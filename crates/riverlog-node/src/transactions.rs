@@ -12,13 +12,12 @@ use riverlog_core::transactions::{
     TransactionFilter, TransactionShard, TransactionVersion, WriteMarkers,
 };
 use riverlog_log::Marker;
-use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{ErrorCode, Offset, ProducerEpoch, ProducerId};
 
 use crate::append::Together;
 use crate::command::Reply;
-use crate::doubts;
 use crate::node::Node;
+use crate::partition::State;
 use crate::quorum::Quorum;
 use crate::shards::{Coordinator, Shard, Shards};
 use crate::timers::Timer;
@@ -179,15 +178,13 @@ impl Node {
         self.coordinate::<TransactionShard>(&id, again, shape, now, first);
     }
 
-    /// A refusal that is final for a client must be the truth, and a coordinator that others have gone beyond doesn't know it. So it goes out only
-    /// when followers have asked since the first time that it would have, enough of them to keep any other leader from having anything
-    /// acknowledged before that; until then clients are sent to look for the coordinator, and come again.
+    /// A refusal that is final for a client goes out when it must be the truth, see [`Doubts::may_refuse`](crate::doubts::Doubts::may_refuse).
     fn unless_in_doubt(
         &self,
         answer: TransactionAnswer,
         command: &TransactionCommand,
     ) -> TransactionAnswer {
-        match is_final(&answer) && !active(Mutant::DoubtsForgotten) && !self.is_sure(command) {
+        match is_final(&answer) && !self.is_sure(command) {
             true => command.refused(ErrorCode::NOT_COORDINATOR),
             false => answer,
         }
@@ -201,18 +198,10 @@ impl Node {
         let Some(shard) = shards.as_ref().and_then(|s| s.of(command.id())) else {
             return true;
         };
-        let (question, now) = (doubts::question(command), self.latest());
-        let Some(since) = self.doubts.lock().since(question, now) else {
-            return false;
-        };
-        let sure = {
-            let state = shard.partition.state.lock();
-            state.leader.is_followed(now.saturating_sub(since), now)
-        };
-        if sure {
-            self.doubts.lock().settled(question);
-        }
-        sure
+        let now = self.latest();
+        let mut state = shard.partition.state.lock();
+        let State { doubts, leader, .. } = &mut *state;
+        doubts.may_refuse(command, leader, now)
     }
 
     /// Transactions that fit a filter, in order of their ids; COORDINATOR_LOAD_IN_PROGRESS while some aren't known.
