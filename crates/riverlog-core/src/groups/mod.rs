@@ -6,6 +6,7 @@
 
 mod assign;
 mod classic;
+mod configs;
 mod consumer;
 mod effects;
 mod members;
@@ -27,6 +28,7 @@ use riverlog_wire::{
 };
 
 pub use crate::coordinator::{StoredRecord, Token};
+pub use configs::GroupConfigs;
 pub use migrate::MigrationPolicy;
 pub(crate) use pattern::Pattern;
 pub use shard::GroupShard;
@@ -53,9 +55,9 @@ pub trait Topics {
     fn name_of(&self, id: TopicId) -> Option<&str>;
     /// Names of all topics, in order (for patterns).
     fn names(&self) -> Vec<&str>;
-    /// A config that was set for a group.
-    fn group_config(&self, _group: &str, _key: &str) -> Option<&str> {
-        None
+    /// The configs that were set for a group.
+    fn configs_of_group(&self, _group: &str) -> GroupConfigs<'_> {
+        GroupConfigs::default()
     }
 }
 
@@ -599,12 +601,6 @@ pub struct MemberDescription {
     pub target: Vec<(TopicId, Vec<i32>)>,
     /// Streams groups: the partitions that its active tasks read, by topic. A topic may have fewer.
     pub reads: Vec<(String, Vec<i32>)>,
-}
-
-/// A config of a group in milliseconds, when it is set for the group itself.
-fn config_millis(group: &str, topics: &dyn Topics, key: &str) -> Option<Duration> {
-    let text = topics.group_config(group, key)?;
-    text.trim().parse().ok().map(Duration::from_millis)
 }
 
 /// Changes when one of the topics is made, deleted or grown (FNV-1a over name, id, partitions).

@@ -20,8 +20,7 @@ use super::records::{
     ShareTopicsValue, TargetEpochValue, TargetMemberValue,
 };
 use super::{
-    GroupDescription, GroupSettings, MemberDescription, ShareTopics, Topics, config_millis,
-    metadata_hash,
+    GroupDescription, GroupSettings, MemberDescription, ShareTopics, Topics, metadata_hash,
 };
 use crate::Now;
 
@@ -50,18 +49,6 @@ struct Member {
     current: ShareCurrentValue,
     /// Log position (exclusive) of its last record.
     changed_at: Offset,
-}
-
-/// `share.session.timeout.ms` of a group.
-fn session_timeout(group: &str, topics: &dyn Topics, settings: &GroupSettings) -> Duration {
-    config_millis(group, topics, "share.session.timeout.ms")
-        .unwrap_or(settings.share_session_timeout)
-}
-
-/// `share.heartbeat.interval.ms` of a group.
-fn heartbeat_interval(group: &str, topics: &dyn Topics, settings: &GroupSettings) -> Duration {
-    config_millis(group, topics, "share.heartbeat.interval.ms")
-        .unwrap_or(settings.share_heartbeat_interval)
 }
 
 impl Share {

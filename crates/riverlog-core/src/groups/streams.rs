@@ -30,7 +30,7 @@ use super::records::{
     EpochTaskList, Record, StreamsCurrentValue, StreamsGroupValue, StreamsMemberValue,
     StreamsRecord, StreamsTopology, TaskList,
 };
-use super::{GroupSettings, Topics, config_millis};
+use super::{GroupSettings, Topics};
 use crate::Now;
 use draft::Draft;
 
@@ -637,16 +637,4 @@ impl Streams {
             });
         }
     }
-}
-
-/// `streams.session.timeout.ms` of a group.
-fn session_timeout(group: &str, topics: &dyn Topics, settings: &GroupSettings) -> Duration {
-    config_millis(group, topics, "streams.session.timeout.ms")
-        .unwrap_or(settings.streams_session_timeout)
-}
-
-/// `streams.heartbeat.interval.ms` of a group.
-fn heartbeat_interval(group: &str, topics: &dyn Topics, settings: &GroupSettings) -> Duration {
-    config_millis(group, topics, "streams.heartbeat.interval.ms")
-        .unwrap_or(settings.streams_heartbeat_interval)
 }

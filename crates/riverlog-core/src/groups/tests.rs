@@ -35,7 +35,7 @@ pub(super) struct TestTopics {
     by_name: BTreeMap<String, (TopicId, i32)>,
     made: u8,
     /// Of all groups.
-    pub(super) configs: BTreeMap<&'static str, &'static str>,
+    pub(super) configs: BTreeMap<String, String>,
 }
 
 impl Topics for TestTopics {
@@ -49,8 +49,8 @@ impl Topics for TestTopics {
     fn names(&self) -> Vec<&str> {
         self.by_name.keys().map(String::as_str).collect()
     }
-    fn group_config(&self, _group: &str, key: &str) -> Option<&str> {
-        self.configs.get(key).copied()
+    fn configs_of_group(&self, _group: &str) -> GroupConfigs<'_> {
+        GroupConfigs::new(Some(&self.configs))
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use riverlog_wire::{BrokerId, Offset, TopicId};
 
 use super::{BrokerImage, MetadataRecord, PartitionImage, Resource, Tenant, TopicImage};
+use crate::groups::GroupConfigs;
 
 /// Everything that is committed, at one position of the metadata log. A clone shares the topics and copies their names.
 #[derive(Clone, Debug, Default)]
@@ -156,8 +157,8 @@ impl crate::groups::Topics for MetadataImage {
             .map(|(_, n)| n.as_str())
             .collect()
     }
-    fn group_config(&self, group: &str, key: &str) -> Option<&str> {
-        self.group_configs.get(group)?.get(key).map(String::as_str)
+    fn configs_of_group(&self, group: &str) -> GroupConfigs<'_> {
+        GroupConfigs::new(self.group_configs.get(group))
     }
 }
 

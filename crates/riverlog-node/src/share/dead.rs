@@ -68,7 +68,8 @@ impl Node {
     /// `errors.deadletterqueue.topic.name` of a group, when it has one.
     pub(super) fn has_dead_letters(&self, group: &str) -> bool {
         let image = self.image.load();
-        let name = image.group_config(group, "errors.deadletterqueue.topic.name");
+        let configs = image.configs_of_group(group);
+        let name = configs.get("errors.deadletterqueue.topic.name");
         name.is_some_and(|name| !name.trim().is_empty())
     }
 
@@ -133,7 +134,8 @@ impl Node {
 
     fn grave(&self, group: &str, now: Now) -> Grave {
         let image = self.image.load_full();
-        let own = |key| image.group_config(group, key).map(str::trim);
+        let configs = image.configs_of_group(group);
+        let own = |key| configs.get(key).map(str::trim);
         let Some(name) = own("errors.deadletterqueue.topic.name").filter(|n| !n.is_empty()) else {
             return Grave::None;
         };

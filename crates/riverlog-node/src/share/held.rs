@@ -173,7 +173,7 @@ impl Node {
         let group = &held.key.group;
         let reset = {
             let image = self.image.load();
-            let reset = image.group_config(group, "share.auto.offset.reset");
+            let reset = image.configs_of_group(group).get("share.auto.offset.reset");
             reset.and_then(OffsetReset::parse).unwrap_or_default()
         };
         let query = match reset {

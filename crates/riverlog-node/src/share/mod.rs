@@ -14,7 +14,7 @@ use riverlog_core::Now;
 use riverlog_core::config::BrokerValues;
 use riverlog_core::coordinator::Token;
 use riverlog_core::groups::{
-    GroupAnswer, GroupCommand, GroupDescription, GroupShard, ShareTopics, Topics,
+    GroupAnswer, GroupCommand, GroupConfigs, GroupDescription, GroupShard, ShareTopics, Topics,
 };
 use riverlog_core::metadata::MetadataImage;
 use riverlog_core::share::{
@@ -226,24 +226,27 @@ impl Node {
 
     /// What a share group may do on one partition.
     pub(crate) fn share_limits(&self, group: &str) -> ShareLimits {
-        let number = |key: &str| self.share_number(group, key);
+        let image = self.image.load();
+        let own = image.configs_of_group(group);
+        let number = |key: &str| self.share_number(own, key);
         let default = ShareLimits::default();
         let millis = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok());
-        let millis = |n| millis(n).map(Duration::from_millis);
-        let image = self.image.load();
-        let own = |key: &str| image.group_config(group, key).map(str::trim);
-        let own_millis = |key| millis(own(key).and_then(|value| value.parse().ok()));
         ShareLimits {
             max_locks: number("partition.max.record.locks").unwrap_or(default.max_locks),
             delivery_limit: number("delivery.count.limit")
                 .and_then(|n| i16::try_from(n).ok())
                 .unwrap_or(default.delivery_limit),
             lock_duration: millis(number("record.lock.duration.ms"))
-                .unwrap_or(default.lock_duration),
-            backoff: own_millis("riverlog.share.backoff.ms").unwrap_or(default.backoff),
-            max_backoff: own_millis("riverlog.share.backoff.max.ms").unwrap_or(default.max_backoff),
-            key_order: own("riverlog.share.key.order")
-                .is_some_and(|value| value.eq_ignore_ascii_case("true")),
+                .map_or(default.lock_duration, Duration::from_millis),
+            backoff: own
+                .millis("riverlog.share.backoff.ms")
+                .unwrap_or(default.backoff),
+            max_backoff: own
+                .millis("riverlog.share.backoff.max.ms")
+                .unwrap_or(default.max_backoff),
+            key_order: own
+                .get("riverlog.share.key.order")
+                .is_some_and(|value| value.trim().eq_ignore_ascii_case("true")),
             dead_letters: self.has_dead_letters(group),
         }
     }
@@ -318,17 +321,16 @@ impl Node {
     }
 
     /// `share.…` of the group, else `group.share.…` of the node.
-    fn share_number(&self, group: &str, key: &str) -> Option<i64> {
-        let image = self.image.load();
-        let own = image.group_config(group, &format!("share.{key}"));
-        let own = own.and_then(|value| value.trim().parse().ok());
+    fn share_number(&self, own: GroupConfigs<'_>, key: &str) -> Option<i64> {
+        let own = own.number(&format!("share.{key}"));
         own.or_else(|| BrokerValues(&self.settings.configs).number(&format!("group.share.{key}")))
     }
 
     /// `share.isolation.level` of a group.
     pub(crate) fn share_isolation(&self, group: &str) -> Isolation {
         let image = self.image.load();
-        match image.group_config(group, "share.isolation.level") {
+        let configs = image.configs_of_group(group);
+        match configs.get("share.isolation.level") {
             Some("read_committed") => Isolation::ReadCommitted,
             _ => Isolation::ReadUncommitted,
         }
@@ -337,7 +339,8 @@ impl Node {
     /// `share.renew.acknowledge.enable` of a group.
     pub fn share_may_renew(&self, group: &str) -> bool {
         let image = self.image.load();
-        let value = image.group_config(group, "share.renew.acknowledge.enable");
+        let configs = image.configs_of_group(group);
+        let value = configs.get("share.renew.acknowledge.enable");
         !value.is_some_and(|v| v.trim().eq_ignore_ascii_case("false"))
     }
 }

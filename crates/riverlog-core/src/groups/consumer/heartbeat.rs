@@ -14,8 +14,8 @@ use crate::groups::effects::{Out, SoftChange};
 use crate::groups::pattern::Pattern;
 use crate::groups::records::{ConsumerMemberValue, Record};
 use crate::groups::{
-    ConsumerHeartbeat, ConsumerHeartbeatAnswer, GroupAnswer, GroupSettings, Token, Topics,
-    config_millis,
+    ConsumerHeartbeat, ConsumerHeartbeatAnswer, GroupAnswer, GroupConfigs, GroupSettings, Token,
+    Topics,
 };
 
 const JOIN: i32 = 0;
@@ -37,6 +37,7 @@ pub(in crate::groups) struct Heartbeat<'a> {
     /// Log position of the group's last record.
     pub(in crate::groups) changed_at: Offset,
     pub(in crate::groups) topics: &'a dyn Topics,
+    pub(in crate::groups) configs: GroupConfigs<'a>,
     pub(in crate::groups) settings: &'a GroupSettings,
     pub(in crate::groups) now: Now,
 }
@@ -205,8 +206,8 @@ impl Heartbeat<'_> {
             Some((id, _)) if **id == *request.member => id.clone(),
             _ => request.member.as_str().into(),
         };
-        let session = config_millis(&request.group, self.topics, "consumer.session.timeout.ms")
-            .unwrap_or(self.settings.consumer_session_timeout);
+        let session = self.configs.millis("consumer.session.timeout.ms");
+        let session = session.unwrap_or(self.settings.consumer_session_timeout);
         out.soft(SoftChange::Session {
             group: request.group.as_str().into(),
             member: id.clone(),
@@ -259,12 +260,8 @@ impl Heartbeat<'_> {
         current: &Current,
         group: &Consumer,
     ) -> Outcome {
-        let usually = config_millis(
-            &request.group,
-            self.topics,
-            "consumer.heartbeat.interval.ms",
-        )
-        .unwrap_or(self.settings.consumer_heartbeat_interval);
+        let usually = self.configs.millis("consumer.heartbeat.interval.ms");
+        let usually = usually.unwrap_or(self.settings.consumer_heartbeat_interval);
         let whole = request.rebalance_timeout.is_some()
             && (request.subscribed_topics.is_some() || request.subscribed_pattern.is_some())
             && request.owned.is_some();

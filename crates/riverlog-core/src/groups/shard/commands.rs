@@ -235,6 +235,7 @@ impl GroupShard {
             upgraded: is_upgraded,
             changed_at: after,
             topics,
+            configs: topics.configs_of_group(&request.group),
             settings: &self.settings,
             now,
         };
@@ -272,6 +273,7 @@ impl GroupShard {
             exists: group.is_some(),
             changed_at: after,
             topics,
+            configs: topics.configs_of_group(&request.group),
             settings: &self.settings,
             now,
         };
@@ -310,6 +312,7 @@ impl GroupShard {
             replaces_classic,
             changed_at: after,
             topics,
+            configs: topics.configs_of_group(&request.group),
             settings: &self.settings,
             now,
         };

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use riverlog_wire::{ErrorCode, Offset};
 
-use super::{Draft, Member, Share, heartbeat_interval, session_timeout};
+use super::{Draft, Member, Share};
 use crate::Now;
 use crate::groups::consumer::by_topic;
 use crate::groups::effects::{Out, SoftChange};
 use crate::groups::records::{ShareCurrentValue, ShareMemberValue, ShareRecord};
 use crate::groups::{
-    ConsumerHeartbeatAnswer, GroupAnswer, GroupSettings, ShareHeartbeat, Token, Topics,
+    ConsumerHeartbeatAnswer, GroupAnswer, GroupConfigs, GroupSettings, ShareHeartbeat, Token,
+    Topics,
 };
 
 const JOIN: i32 = 0;
@@ -26,6 +27,7 @@ pub(in crate::groups) struct Heartbeat<'a> {
     /// Log position of what can be said of the group.
     pub(in crate::groups) changed_at: Offset,
     pub(in crate::groups) topics: &'a dyn Topics,
+    pub(in crate::groups) configs: GroupConfigs<'a>,
     pub(in crate::groups) settings: &'a GroupSettings,
     pub(in crate::groups) now: Now,
 }
@@ -120,11 +122,12 @@ impl Heartbeat<'_> {
         let value = updated(stored, request);
         let id: Arc<str> =
             found.map_or_else(|| request.member.as_str().into(), |(id, _)| id.clone());
-        let patience = session_timeout(&request.group, self.topics, self.settings);
+        let session = self.configs.millis("share.session.timeout.ms");
+        let session = session.unwrap_or(self.settings.share_session_timeout);
         out.soft(SoftChange::Session {
             group: request.group.as_str().into(),
             member: id.clone(),
-            until: self.now.mono.saturating_add(patience),
+            until: self.now.mono.saturating_add(session),
             synced: false,
         });
         // The most frequent heartbeat changes nothing, and must not cost a copy of the group.
@@ -172,12 +175,13 @@ impl Heartbeat<'_> {
             || before.is_none_or(|b| {
                 b.current.epoch != request.member_epoch || b.current.assigned != current.assigned
             });
+        let interval = self.configs.millis("share.heartbeat.interval.ms");
         ConsumerHeartbeatAnswer {
             error: ErrorCode::NONE,
             message: None,
             member: request.member.clone(),
             member_epoch: current.epoch,
-            heartbeat_interval: heartbeat_interval(&request.group, self.topics, self.settings),
+            heartbeat_interval: interval.unwrap_or(self.settings.share_heartbeat_interval),
             assignment: tell.then(|| current.assigned.clone()),
         }
     }

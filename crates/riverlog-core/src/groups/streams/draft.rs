@@ -12,7 +12,7 @@ use crate::groups::effects::Out;
 use crate::groups::records::{
     NO_TOPOLOGY, Record, StreamsGroupValue, StreamsRecord, StreamsTargetValue, TargetEpochValue,
 };
-use crate::groups::{GroupSettings, Topics, config_millis, metadata_hash};
+use crate::groups::{GroupConfigs, GroupSettings, Topics, metadata_hash};
 
 /// A copy of a group that a decision changes by the very records that it asks to append.
 pub(super) struct Draft<'a> {
@@ -24,35 +24,31 @@ pub(super) struct Draft<'a> {
 }
 
 /// Standby tasks for each task with state, by the group's configs.
-fn standbys(group: &str, topics: &dyn Topics, settings: &GroupSettings) -> usize {
-    topics
-        .group_config(group, "streams.num.standby.replicas")
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(settings.streams_standbys)
+fn standbys(configs: GroupConfigs<'_>, settings: &GroupSettings) -> usize {
+    let standbys = configs.number("streams.num.standby.replicas");
+    standbys.unwrap_or(settings.streams_standbys)
 }
 
 /// Client tags that standby tasks are spread over, by the group's configs.
-pub(super) fn tags(group: &str, topics: &dyn Topics, settings: &GroupSettings) -> Vec<String> {
-    let text = topics
-        .group_config(group, "streams.rack.aware.assignment.tags")
-        .unwrap_or(&settings.streams_tags);
+pub(super) fn tags(configs: GroupConfigs<'_>, settings: &GroupSettings) -> Vec<String> {
+    let text = configs.get("streams.rack.aware.assignment.tags");
+    let text = text.unwrap_or(&settings.streams_tags);
     let tags = text.split(',').map(str::trim).filter(|tag| !tag.is_empty());
     tags.map(str::to_owned).collect()
 }
 
 /// What an assignment depends on besides members and topics, as Kafka keeps it.
 pub(super) fn assignment_configs(
-    group: &str,
-    topics: &dyn Topics,
+    configs: GroupConfigs<'_>,
     settings: &GroupSettings,
 ) -> Vec<(String, String)> {
-    let standbys = standbys(group, topics, settings);
-    let mut configs = vec![("num.standby.replicas".to_owned(), standbys.to_string())];
-    let tags = tags(group, topics, settings);
+    let standbys = standbys(configs, settings);
+    let mut kept = vec![("num.standby.replicas".to_owned(), standbys.to_string())];
+    let tags = tags(configs, settings);
     if !tags.is_empty() {
-        configs.push(("rack.aware.assignment.tags".to_owned(), tags.join(",")));
+        kept.push(("rack.aware.assignment.tags".to_owned(), tags.join(",")));
     }
-    configs
+    kept
 }
 
 impl Streams {
@@ -160,8 +156,9 @@ impl<'a> Draft<'a> {
 
     /// The first member has come: others get a moment to come too, before anything is assigned that would move again.
     pub(super) fn delay(&mut self, topics: &dyn Topics) {
-        let delay = config_millis(self.group, topics, "streams.initial.rebalance.delay.ms")
-            .unwrap_or(self.settings.streams_initial_rebalance_delay);
+        let configs = topics.configs_of_group(self.group);
+        let delay = configs.millis("streams.initial.rebalance.delay.ms");
+        let delay = delay.unwrap_or(self.settings.streams_initial_rebalance_delay);
         if delay.is_zero() {
             return;
         }
@@ -187,7 +184,10 @@ impl<'a> Draft<'a> {
             epoch,
             metadata_hash: self.state.metadata_hash(topics),
             validated_topology_epoch: validated.unwrap_or(NO_TOPOLOGY),
-            assignment_configs: assignment_configs(self.group, topics, self.settings),
+            assignment_configs: assignment_configs(
+                topics.configs_of_group(self.group),
+                self.settings,
+            ),
             empty_since,
             ..self.state.value.clone()
         });
@@ -233,7 +233,8 @@ impl<'a> Draft<'a> {
             let all = (0..subtopology.tasks).map(|p| ((id.clone(), p), subtopology.stateful));
             tasks.extend(all);
         }
-        let tags = tags(self.group, topics, self.settings);
+        let configs = topics.configs_of_group(self.group);
+        let tags = tags(configs, self.settings);
         let workers: Vec<Worker<'_>> = members
             .iter()
             .map(|(id, value)| Worker {
@@ -244,7 +245,7 @@ impl<'a> Draft<'a> {
             .collect();
         let work = Work {
             tasks: &tasks,
-            standbys: standbys(self.group, topics, self.settings),
+            standbys: standbys(configs, self.settings),
             tags: &tags,
         };
         let ids = members.iter().map(|(id, _)| (*id).clone());

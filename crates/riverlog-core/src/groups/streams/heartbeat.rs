@@ -9,10 +9,7 @@ use riverlog_wire::{ErrorCode, Offset};
 
 use super::draft::{assignment_configs, tags};
 use super::topology::{self, Configured, Misfit};
-use super::{
-    AWAY, Current, Draft, Member, Role, State, Streams, StreamsSoft, TaskOffsets, Tasks,
-    heartbeat_interval, session_timeout,
-};
+use super::{AWAY, Current, Draft, Member, Role, State, Streams, StreamsSoft, TaskOffsets, Tasks};
 use crate::Now;
 use crate::groups::effects::{Out, SoftChange};
 use crate::groups::members;
@@ -20,8 +17,8 @@ use crate::groups::records::{
     Record, StreamsMemberValue, StreamsRecord, StreamsTopology, Subtopology,
 };
 use crate::groups::{
-    EndpointPartitions, GroupAnswer, GroupSettings, StreamsHeartbeat, StreamsHeartbeatAnswer,
-    StreamsStatus, Token, Topics,
+    EndpointPartitions, GroupAnswer, GroupConfigs, GroupSettings, StreamsHeartbeat,
+    StreamsHeartbeatAnswer, StreamsStatus, Token, Topics,
 };
 
 const JOIN: i32 = 0;
@@ -54,6 +51,7 @@ pub(in crate::groups) struct Heartbeat<'a> {
     /// Log position of the group's last record.
     pub(in crate::groups) changed_at: Offset,
     pub(in crate::groups) topics: &'a dyn Topics,
+    pub(in crate::groups) configs: GroupConfigs<'a>,
     pub(in crate::groups) settings: &'a GroupSettings,
     pub(in crate::groups) now: Now,
 }
@@ -235,7 +233,7 @@ impl Heartbeat<'_> {
         let changes = stored != Some(&value)
             || found.is_some_and(|(known, _)| *known != id)
             || new_topology.is_some()
-            || self.is_outdated(&request)
+            || self.is_outdated()
             || self.is_due();
         // The most frequent heartbeat changes nothing, and must not cost a copy of the group. What is drafted counts once nothing
         // can be refused any more.
@@ -244,7 +242,7 @@ impl Heartbeat<'_> {
         if changes {
             let (now, settings) = (self.now, self.settings);
             let mut next = Draft::new(&request.group, self.group, now, settings, &mut drafted);
-            self.change(&request, &mut next, &id, found, value, new_topology);
+            self.change(&mut next, &id, found, value, new_topology);
             draft = Some(next);
         }
         let state = draft.as_ref().map_or(self.group, |draft| &draft.state);
@@ -277,7 +275,7 @@ impl Heartbeat<'_> {
         let mut answer = StreamsHeartbeatAnswer {
             member: id.to_string(),
             member_epoch: current.epoch,
-            heartbeat_interval: self.interval(&request, state, &current),
+            heartbeat_interval: self.interval(state, &current),
             task_offset_interval: self.settings.streams_task_offset_interval,
             acceptable_recovery_lag: self.settings.streams_acceptable_recovery_lag,
             status: self.status(&request, state, &id, configured.as_ref()),
@@ -304,11 +302,12 @@ impl Heartbeat<'_> {
         }
         drop(draft);
         out.append(drafted);
-        let patience = session_timeout(&request.group, self.topics, self.settings);
+        let session = self.configs.millis("streams.session.timeout.ms");
+        let session = session.unwrap_or(self.settings.streams_session_timeout);
         out.soft(SoftChange::Session {
             group: request.group.as_str().into(),
             member: id.clone(),
-            until: self.now.mono.saturating_add(patience),
+            until: self.now.mono.saturating_add(session),
             synced: false,
         });
         if request.shutdown {
@@ -319,12 +318,12 @@ impl Heartbeat<'_> {
     }
 
     /// Topics or configs have changed since the last assignment.
-    fn is_outdated(&self, request: &StreamsHeartbeat) -> bool {
+    fn is_outdated(&self) -> bool {
         let fits_now = || {
             let configured = self.group.configure(self.topics);
             configured.is_ok_and(|c| c.is_ready())
         };
-        let configs = assignment_configs(&request.group, self.topics, self.settings);
+        let configs = assignment_configs(self.configs, self.settings);
         self.group.value.assignment_configs != configs || !self.group.is_ready() && fits_now()
     }
 
@@ -339,7 +338,6 @@ impl Heartbeat<'_> {
 
     fn change(
         &self,
-        request: &StreamsHeartbeat,
         draft: &mut Draft<'_>,
         id: &Arc<str>,
         found: Option<(&Arc<str>, &Member)>,
@@ -393,7 +391,7 @@ impl Heartbeat<'_> {
         if is_first {
             draft.delay(self.topics);
         }
-        if assigns_anew || changed_topology || self.is_outdated(request) {
+        if assigns_anew || changed_topology || self.is_outdated() {
             draft.bump(self.topics);
         } else if self.is_due() {
             draft.assign(self.topics);
@@ -402,8 +400,9 @@ impl Heartbeat<'_> {
 
     /// When the member is to come again, which is at `current`: as configured, or when the first assignment is there, or soon where others
     /// have something to give back to it.
-    fn interval(&self, request: &StreamsHeartbeat, state: &Streams, current: &Current) -> Duration {
-        let interval = heartbeat_interval(&request.group, self.topics, self.settings);
+    fn interval(&self, state: &Streams, current: &Current) -> Duration {
+        let interval = self.configs.millis("streams.heartbeat.interval.ms");
+        let interval = interval.unwrap_or(self.settings.streams_heartbeat_interval);
         match state.delayed_until {
             None if current.state == State::Waiting => {
                 let age = self.now.mono.saturating_sub(state.target_at);
@@ -462,7 +461,7 @@ impl Heartbeat<'_> {
             );
         }
         if request.version >= 1 {
-            let tags = tags(&request.group, self.topics, self.settings);
+            let tags = tags(self.configs, self.settings);
             let has = |tag: &str| value.is_some_and(|v| v.tags.iter().any(|(key, _)| key == tag));
             let missing: Vec<&str> = tags.iter().map(|t| &**t).filter(|tag| !has(tag)).collect();
             if !missing.is_empty() {

@@ -191,8 +191,8 @@ fn a_new_coordinator_asks_nobody_to_come_oftener_than_usual() {
 fn a_group_s_own_interval_and_session_go_before_the_broker_s() {
     let mut story = story(4);
     let configs = &mut story.topics.configs;
-    configs.insert("consumer.heartbeat.interval.ms", "7000");
-    configs.insert("consumer.session.timeout.ms", "60000");
+    configs.insert("consumer.heartbeat.interval.ms".into(), "7000".into());
+    configs.insert("consumer.session.timeout.ms".into(), "60000".into());
     let mut a = Follower::new("a", story.now.mono);
     a.beat(&mut story);
     a.beat(&mut story);
