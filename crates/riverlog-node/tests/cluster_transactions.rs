@@ -491,6 +491,14 @@ fn what_is_passed_on_goes_from_one_member_to_another_and_no_further() {
     assert_eq!(hears(2, pass_on(12, 3, &told)), (9.0, vec![]));
     assert_eq!(hears(2, pass_on(12, 1, &report)), (10.0, vec![]));
     assert_eq!(hears(2, pass_on(12, 1, &again)), (11.0, vec![]));
+    // Only its beginning is looked at on the way; who is meant looks at the rest.
+    let cut = &told[..9];
+    let passed = PeerMessage {
+        to: BrokerId(2),
+        bytes: pass_on(12, 1, cut),
+    };
+    assert_eq!(hears(1, pass_on(11, 2, cut)), (11.0, vec![passed]));
+    assert_eq!(hears(2, pass_on(12, 1, cut)), (12.0, vec![]));
 }
 
 #[test]

@@ -142,22 +142,23 @@ impl Message {
         !matches!(command, AdminCommand::Fence { .. })
     }
 
-    /// What it is if it may go by way of another node: it does no harm when it comes twice, late or out of order, and is about what both
-    /// nodes know by epochs.
-    pub(crate) fn may_go_round(&self) -> Option<Roundabout> {
-        match self {
-            Message::Transaction { .. } | Message::Marker { .. } => Some(Roundabout::Question),
-            Message::ShareAsk { question, .. } => {
-                (!matches!(question, ShareQuestion::Bury(..))).then_some(Roundabout::Question)
+    /// What a message is if it may go by way of another node: it does no harm when it comes twice, late or out of order, and is about what
+    /// both nodes know by epochs. Reads only its beginning: the rest is for the one that is meant, and need not be a message of this kind.
+    pub(crate) fn may_go_round(bytes: &Bytes) -> Option<Roundabout> {
+        let mut r = Reader::shared(bytes);
+        if r.unsigned_varint().ok()? != VERSION {
+            return None;
+        }
+        match r.unsigned_varint().ok()? {
+            kind::TRANSACTION | kind::MARKER => Some(Roundabout::Question),
+            kind::SHARE_ASK => {
+                let (_number, _broker_epoch) = (r.i64().ok()?, r.i64().ok()?);
+                let _leader_epoch = r.i32().ok()?;
+                share::may_come_twice(r.u8().ok()?).then_some(Roundabout::Question)
             }
-            Message::Told { .. } | Message::ShareSaid { .. } => Some(Roundabout::Answer),
-            Message::Forward { .. }
-            | Message::Forwarded { .. }
-            | Message::Ask { .. }
-            | Message::Report { .. }
-            | Message::Records { .. }
-            | Message::PassOn { .. }
-            | Message::PassedOn { .. } => None,
+            kind::TOLD | kind::SHARE_SAID => Some(Roundabout::Answer),
+            // What goes round already doesn't do so again.
+            _ => None,
         }
     }
 

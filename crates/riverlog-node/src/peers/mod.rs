@@ -38,6 +38,16 @@ pub struct PeerMessage {
     pub catches_up: bool,
 }
 
+impl PeerMessage {
+    fn new(to: BrokerId, bytes: Bytes) -> PeerMessage {
+        PeerMessage {
+            to,
+            bytes,
+            catches_up: false,
+        }
+    }
+}
+
 /// What the node keeps of its talks with others.
 #[derive(Default)]
 pub(crate) struct Peers {
@@ -141,25 +151,30 @@ impl Node {
     }
 
     pub(crate) fn send_peer(&self, to: BrokerId, message: &Message) {
-        self.post(to, message, false);
+        self.send_as(to, message, false);
     }
 
     /// [`PeerMessage::catches_up`] as given.
-    pub(crate) fn post(&self, to: BrokerId, message: &Message, catches_up: bool) {
-        let Some(bytes) = message.encode() else {
-            return;
-        };
+    pub(crate) fn send_as(&self, to: BrokerId, message: &Message, catches_up: bool) {
+        if let Some(bytes) = message.encode() {
+            let message = PeerMessage {
+                catches_up,
+                ..PeerMessage::new(to, bytes)
+            };
+            self.post(message, OUTBOX);
+        }
+    }
+
+    /// Drops the message, and returns `false`, where `most` wait already.
+    fn post(&self, message: PeerMessage, most: usize) -> bool {
         {
             let mut outbox = self.peers.outbox.lock();
-            if outbox.len() >= OUTBOX {
-                return;
+            if outbox.len() >= most {
+                return false;
             }
-            outbox.push(PeerMessage {
-                to,
-                bytes,
-                catches_up,
-            });
+            outbox.push(message);
         }
         self.host.outbox_ready();
+        true
     }
 }

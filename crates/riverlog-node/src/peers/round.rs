@@ -23,8 +23,11 @@ const OUTBOX_FOR_OTHERS: usize = OUTBOX / 2;
 impl Node {
     /// Says something that does no harm when it comes twice: directly, and by way of another node where that may be needed.
     pub(crate) fn say(&self, to: BrokerId, message: &Message, now: Now) {
-        self.send_peer(to, message);
-        let Some(what) = message.may_go_round() else {
+        let Some(bytes) = message.encode() else {
+            return;
+        };
+        self.post(PeerMessage::new(to, bytes.clone()), OUTBOX);
+        let Some(what) = is_passed(&bytes) else {
             return;
         };
         let (me, controller) = (self.settings.broker, self.controller_id());
@@ -32,9 +35,8 @@ impl Node {
             let detours = self.peers.detours.lock();
             detours.way_round(me, to, what, controller, now.mono)
         };
-        if let Some(by) = by
-            && let Some(message) = message.encode().filter(|bytes| bytes.len() <= LONGEST)
-        {
+        if let Some(by) = by {
+            let message = bytes;
             self.send_peer(by, &Message::PassOn { to, message });
         }
     }
@@ -49,35 +51,25 @@ impl Node {
     /// A node has sent something for another one.
     pub(super) fn pass_on(&self, from: BrokerId, to: BrokerId, message: Bytes) {
         let me = self.settings.broker;
-        if !Detours::may_pass(from, me, to, &self.image.load()) || !is_passed(&message) {
+        if !Detours::may_pass(from, me, to, &self.image.load()) || is_passed(&message).is_none() {
             return self.peer_message_refused();
         }
         let Some(bytes) = (Message::PassedOn { from, message }).encode() else {
             return;
         };
-        {
-            let mut outbox = self.peers.outbox.lock();
-            if outbox.len() >= OUTBOX_FOR_OTHERS {
-                return;
-            }
-            outbox.push(PeerMessage {
-                to,
-                bytes,
-                catches_up: false,
-            });
+        if self.post(PeerMessage::new(to, bytes), OUTBOX_FOR_OTHERS) {
+            let passed_on = &self.metrics.peer_messages_passed_on;
+            passed_on.fetch_add(1, Ordering::Relaxed);
         }
-        let passed_on = &self.metrics.peer_messages_passed_on;
-        passed_on.fetch_add(1, Ordering::Relaxed);
-        self.host.outbox_ready();
     }
 
     /// Something came by way of another node.
     pub(super) fn came_round(&self, from: BrokerId, by: BrokerId, message: &Bytes, now: Now) {
         let image = self.image.load_full();
-        let inner = Message::decode(message).ok();
-        let inner = inner.filter(|_| Detours::may_pass(from, by, self.settings.broker, &image));
-        let Some((message, what)) = inner.and_then(|m| m.may_go_round().map(|what| (m, what)))
-        else {
+        let what = Message::may_go_round(message);
+        let what = what.filter(|_| Detours::may_pass(from, by, self.settings.broker, &image));
+        let inner = what.and_then(|what| Some((what, Message::decode(message).ok()?)));
+        let Some((what, message)) = inner else {
             return self.peer_message_refused();
         };
         if what == Roundabout::Question {
@@ -88,8 +80,7 @@ impl Node {
     }
 }
 
-/// Whether it is something that may go round, and short enough for it.
-fn is_passed(message: &Bytes) -> bool {
-    message.len() <= LONGEST
-        && Message::decode(message).is_ok_and(|message| message.may_go_round().is_some())
+/// What it is if it is something that may go round, and short enough for it.
+fn is_passed(message: &Bytes) -> Option<Roundabout> {
+    Message::may_go_round(message).filter(|_| message.len() <= LONGEST)
 }

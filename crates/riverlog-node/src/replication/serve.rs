@@ -311,7 +311,7 @@ impl Node {
 
     fn send_records(&self, (to, lane): (BrokerId, Lane), number: i64, parts: Vec<PeerPart>) {
         let message = Message::Records { number, parts };
-        self.post(to, &message, lane == Lane::CatchUp);
+        self.send_as(to, &message, lane == Lane::CatchUp);
     }
 }
 

@@ -147,6 +147,20 @@ pub(super) fn write_question(w: &mut Out<'_>, question: &ShareQuestion) {
     }
 }
 
+/// Whether a question of that kind does no harm when it comes twice: all do but batches of dead letters, which would be there twice.
+pub(super) fn may_come_twice(kind: u8) -> bool {
+    matches!(
+        kind,
+        question::INITIALIZE
+            | question::READ
+            | question::WRITE
+            | question::DELETE
+            | question::SUMMARY
+            | question::END
+            | question::FORGET
+    )
+}
+
 pub(super) fn read_question(r: &mut Reader<'_>) -> Result<ShareQuestion, MessageError> {
     let kind = r.u8()?;
     let key = read_key(r)?;
