@@ -14,6 +14,7 @@ use super::scan::{ScanRules, Step, from_start, scan};
 use super::segment::{Segment, disk_error};
 use super::verify::damage_between;
 use crate::volume::{EndCheck, LogMark};
+use crate::wal::Lsn;
 use crate::{DiskError, DiskFile};
 
 impl Log {
@@ -88,31 +89,31 @@ impl Log {
         if active(Mutant::CutNotLogged) {
             return Ok(());
         }
-        let before = (
-            self.wal_pending.clone(),
-            self.wal_synced,
-            self.cut,
-            self.cut_lsn,
-        );
-        self.submit_truncate(end);
-        if told {
-            return Ok(());
+        let cut = self.queue_truncate(end);
+        let logged = match told {
+            true => Ok(()),
+            false => self.make_durable_or_tell(end, cut),
+        };
+        if let Err(error) = &logged
+            && error.is_full()
+            && self.volume.withdraw_cut(cut)
+        {
+            return logged;
         }
-        let cut = self.last_lsn.unwrap_or_default();
-        let logged = match self.volume.make_durable(cut) {
+        self.truncate_counts(end, cut);
+        if let Err(error) = &logged {
+            // Perhaps done in the write-ahead log only: recovery does the rest.
+            self.fail(error.clone());
+        }
+        logged
+    }
+
+    fn make_durable_or_tell(&mut self, end: Offset, cut: Lsn) -> Result<(), DiskError> {
+        match self.volume.make_durable(cut) {
             // It has become full just now.
             Err(error) if error.is_full() => self.tell_of_cut(end).map(|_| ()),
             other => other,
-        };
-        if let Err(error) = &logged {
-            if error.is_full() && self.volume.withdraw_cut(cut) {
-                (self.wal_pending, self.wal_synced, self.cut, self.cut_lsn) = before;
-            } else {
-                // Perhaps done in the write-ahead log only: recovery does the rest.
-                self.fail(error.clone());
-            }
         }
-        logged
     }
 
     /// Whether two checkpoints say that the log ends at `end`: they must where the write-ahead log is full and can't. What

@@ -11,7 +11,7 @@ use super::check::BlockCrc;
 use super::facts::{BatchInfo, Facts, Marks};
 use super::queue::Gate;
 use super::segment::{Segment, WrittenPart, disk_error};
-use crate::wal::WalEntry;
+use crate::wal::{Lsn, WalEntry};
 use crate::{DiskError, OpenMode, Volume};
 
 /// Bytes and buffers of one write, so that its memory and its time are bounded.
@@ -230,10 +230,21 @@ impl Log {
     }
 
     pub(super) fn submit_truncate(&mut self, to: Offset) {
-        self.wal_pending.retain(|(_, next)| *next <= to);
-        self.wal_synced = self.wal_synced.min(to);
+        let lsn = self.queue_truncate(to);
+        self.truncate_counts(to, lsn);
+    }
+
+    /// Queues a cut for the write-ahead log, which may still be withdrawn. Returns the place after it.
+    pub(super) fn queue_truncate(&mut self, to: Offset) -> Lsn {
         let lsn = self.volume.submit(WalEntry::Truncate { key: self.key, to });
         self.last_lsn = Some(lsn);
+        lsn
+    }
+
+    /// Recovery may find the cut that ends at `lsn`: what lies beyond isn't durable by what was logged before.
+    pub(super) fn truncate_counts(&mut self, to: Offset, lsn: Lsn) {
+        self.wal_pending.retain(|(_, next)| *next <= to);
+        self.wal_synced = self.wal_synced.min(to);
         self.cut = Some(None);
         self.cut_lsn = Some(lsn);
     }
