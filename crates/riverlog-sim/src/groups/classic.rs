@@ -12,7 +12,8 @@ use riverlog_wire::consumer_protocol::{
 use riverlog_wire::{ErrorCode, Generation};
 
 use super::mixed::{GROUP, PARTITIONS, TOPIC};
-use super::{Ask, Known, Moment, SESSION, Told, any, offset, place};
+use super::turn::{Committer, Say, Turn, look, looked};
+use super::{Ask, Known, Moment, SESSION, Told};
 use crate::model::Violation;
 
 /// Longer than a session: who is silent is expired, and not left out for being late.
@@ -49,9 +50,8 @@ pub(super) struct Classic {
     /// From the leader: members, and what they say of themselves.
     members: Vec<(String, Bytes)>,
     held: BTreeSet<i32>,
-    away_until: Duration,
+    say: Say,
     asked: Option<Asked>,
-    asked_at: Duration,
     pub(super) progress: u64,
     /// Another process takes its place.
     pub(super) is_over: bool,
@@ -68,9 +68,8 @@ impl Classic {
             generation: -1,
             members: Vec::new(),
             held: BTreeSet::new(),
-            away_until: Duration::ZERO,
+            say: Say::default(),
             asked: None,
-            asked_at: Duration::ZERO,
             progress: 0,
             is_over: false,
         }
@@ -81,11 +80,9 @@ impl Classic {
     }
 
     pub(super) fn step(&mut self, moment: &mut Moment<'_>, known: &mut Known) -> Ask {
-        if moment.now < self.away_until && !moment.healing {
-            moment.back_off = true;
+        if !self.say.has(moment) {
             return Ask::Nothing;
         }
-        self.asked_at = moment.now;
         match self.stage {
             Stage::Outside => return self.join(moment),
             Stage::Joined => return self.sync(),
@@ -94,15 +91,17 @@ impl Classic {
         if !moment.healing && moment.random.chance(1, 60) {
             return self.go(moment, known);
         }
-        if moment.random.chance(1, 3)
-            && let Some(partition) = any(&self.held, moment.random)
-        {
-            return self.commit(partition, known);
+        match Turn::draw(&self.held, moment) {
+            Turn::Commit(partition) => self.commit(partition, known),
+            Turn::Look => {
+                self.asked = Some(Asked::Committed);
+                look(TOPIC, PARTITIONS)
+            }
+            Turn::Heartbeat => self.heartbeat(),
         }
-        if moment.random.chance(1, 6) {
-            self.asked = Some(Asked::Committed);
-            return Ask::Committed((0..PARTITIONS).map(|p| place(TOPIC, p)).collect());
-        }
+    }
+
+    fn heartbeat(&mut self) -> Ask {
         self.asked = Some(Asked::Heartbeat);
         Ask::Group(GroupCommand::Heartbeat {
             group: GROUP.to_owned(),
@@ -121,10 +120,7 @@ impl Classic {
                 self.is_over = true;
                 Ask::Nothing
             }
-            1 => {
-                self.away_until = moment.stands_still(&self.member);
-                Ask::Nothing
-            }
+            1 => self.say.stand_still(&self.member, moment),
             _ => {
                 moment.notes.push(format!("{} leaves", self.member));
                 known.owners.given_up(self.number);
@@ -245,14 +241,14 @@ impl Classic {
     fn commit(&mut self, partition: i32, known: &mut Known) -> Ask {
         let next = known.commits.next(TOPIC, partition);
         self.asked = Some(Asked::Commit(next));
-        Ask::Group(GroupCommand::Commit {
-            group: GROUP.to_owned(),
-            generation: Generation(self.generation),
-            member: self.member.clone(),
+        let who = Committer {
+            group: GROUP,
+            member: &self.member,
             instance: None,
-            offsets: vec![(place(TOPIC, partition), offset(next))],
+            generation: self.generation,
             version: 8,
-        })
+        };
+        who.commit(TOPIC, partition, next)
     }
 
     /// It holds nothing any more.
@@ -299,11 +295,7 @@ impl Classic {
             }
             (Asked::Committed, Told::Committed(Ok(found))) => {
                 known.checked += 1;
-                let by = self.asked_at.saturating_sub(moment.stale);
-                for (at, committed) in found {
-                    let committed = committed.map(|c| c.offset.0);
-                    known.commits.read(&at.topic, at.partition, committed, by)?;
-                }
+                looked(found, self.say.at, &known.commits, moment)?;
             }
             // Whoever doesn't hear whether it was heard goes all the same.
             (Asked::Leave, _) => self.is_over = true,
@@ -314,7 +306,7 @@ impl Classic {
 
     fn renewed(&self, moment: &Moment<'_>, known: &mut Known) {
         if moment.sure {
-            known.owners.renewed(self.number, self.asked_at + SESSION);
+            known.owners.renewed(self.number, self.say.at + SESSION);
         }
     }
 

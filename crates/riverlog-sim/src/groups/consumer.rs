@@ -6,10 +6,11 @@ use std::time::Duration;
 use riverlog_core::groups::{
     ConsumerHeartbeat, ConsumerHeartbeatAnswer, GroupAnswer, GroupCommand,
 };
-use riverlog_wire::{ErrorCode, Generation, TopicId};
+use riverlog_wire::{ErrorCode, TopicId};
 
 use super::mixed::{GROUP, ID, PARTITIONS, TOPIC};
-use super::{Ask, Known, Moment, SESSION, Told, any, offset, place};
+use super::turn::{Committer, Say, Turn, committed, look, looked};
+use super::{Ask, Known, Moment, SESSION, Told};
 use crate::model::Violation;
 
 /// Longer than any session, so that who is silent is expired and not fenced for what it has not given back.
@@ -36,9 +37,8 @@ pub(super) struct Consumer {
     report: bool,
     /// The coordinator is to be told, and tells, everything again.
     unsure: bool,
-    away_until: Duration,
+    say: Say,
     asked: Option<Asked>,
-    asked_at: Duration,
     pub(super) progress: u64,
     /// Another process takes its place.
     pub(super) is_over: bool,
@@ -54,9 +54,8 @@ impl Consumer {
             assignment: None,
             report: false,
             unsure: false,
-            away_until: Duration::ZERO,
+            say: Say::default(),
             asked: None,
-            asked_at: Duration::ZERO,
             progress: 0,
             is_over: false,
         }
@@ -67,11 +66,9 @@ impl Consumer {
     }
 
     pub(super) fn step(&mut self, moment: &mut Moment<'_>, known: &mut Known) -> Ask {
-        if moment.now < self.away_until && !moment.healing {
-            moment.back_off = true;
+        if !self.say.has(moment) {
             return Ask::Nothing;
         }
-        self.asked_at = moment.now;
         if self.epoch == 0 {
             return self.heartbeat();
         }
@@ -82,16 +79,14 @@ impl Consumer {
         if !moment.healing && moment.random.chance(1, 60) {
             return self.go(moment, known);
         }
-        if moment.random.chance(1, 3)
-            && let Some(partition) = any(&self.held, moment.random)
-        {
-            return self.commit(partition, known);
+        match Turn::draw(&self.held, moment) {
+            Turn::Commit(partition) => self.commit(partition, known),
+            Turn::Look => {
+                self.asked = Some(Asked::Committed);
+                look(TOPIC, PARTITIONS)
+            }
+            Turn::Heartbeat => self.heartbeat(),
         }
-        if moment.random.chance(1, 6) {
-            self.asked = Some(Asked::Committed);
-            return Ask::Committed((0..PARTITIONS).map(|p| place(TOPIC, p)).collect());
-        }
-        self.heartbeat()
     }
 
     fn follow(&mut self, known: &mut Known) {
@@ -111,10 +106,7 @@ impl Consumer {
                 self.is_over = true;
                 Ask::Nothing
             }
-            1 => {
-                self.away_until = moment.stands_still(&self.member);
-                Ask::Nothing
-            }
+            1 => self.say.stand_still(&self.member, moment),
             _ => self.leave(moment, known),
         }
     }
@@ -159,14 +151,14 @@ impl Consumer {
     fn commit(&mut self, partition: i32, known: &mut Known) -> Ask {
         let next = known.commits.next(TOPIC, partition);
         self.asked = Some(Asked::Commit(next));
-        Ask::Group(GroupCommand::Commit {
-            group: GROUP.to_owned(),
-            generation: Generation(self.epoch),
-            member: self.member.clone(),
+        let who = Committer {
+            group: GROUP,
+            member: &self.member,
             instance: None,
-            offsets: vec![(place(TOPIC, partition), offset(next))],
+            generation: self.epoch,
             version: 9,
-        })
+        };
+        who.commit(TOPIC, partition, next)
     }
 
     /// It holds nothing any more, and joins again.
@@ -191,19 +183,12 @@ impl Consumer {
             }
             (Some(Asked::Heartbeat), _) => self.unsure = true,
             (Some(Asked::Commit(sent)), Told::Group(GroupAnswer::Partitions(error, each))) => {
-                let each = each.into_iter().chain([error]);
-                match each.into_iter().all(|error| error == ErrorCode::NONE) {
-                    true => known.commits.answered(sent, moment.now),
-                    false => moment.back_off = true,
-                }
+                let errors = each.into_iter().chain([error]);
+                committed(sent, errors, &mut known.commits, moment);
             }
             (Some(Asked::Committed), Told::Committed(Ok(found))) => {
                 known.checked += 1;
-                let by = self.asked_at.saturating_sub(moment.stale);
-                for (at, committed) in found {
-                    let committed = committed.map(|c| c.offset.0);
-                    known.commits.read(&at.topic, at.partition, committed, by)?;
-                }
+                looked(found, self.say.at, &known.commits, moment)?;
             }
             // Whoever doesn't hear whether it was heard goes all the same.
             (Some(Asked::Leave), _) => self.is_over = true,
@@ -256,7 +241,7 @@ impl Consumer {
             self.assignment = Some(parts);
         }
         if moment.sure {
-            known.owners.renewed(self.number, self.asked_at + SESSION);
+            known.owners.renewed(self.number, self.say.at + SESSION);
         }
         let whole = self.assignment.is_none() && known.owners.is_whole(PARTITIONS);
         self.progress += u64::from(whole);

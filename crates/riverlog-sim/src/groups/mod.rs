@@ -8,6 +8,7 @@
 //! | `streams` | a thread of a Kafka Streams application (KIP-1071) |
 //! | `owners` | what must be true of partitions: one owner in an epoch, given back before they are given on |
 //! | `tasks` | what must be true of tasks: the same of active ones, and a process has a task once |
+//! | `turn` | what members do alike: commit, look at what is committed, stand still |
 //! | `commits` | what must be true of committed offsets: what was answered is kept |
 //!
 //! A member asks for one thing at a time, and remembers what it was told.
@@ -19,6 +20,7 @@ pub(crate) mod mixed;
 pub(crate) mod owners;
 pub(crate) mod streams;
 mod tasks;
+mod turn;
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -27,7 +29,7 @@ use riverlog_core::groups::records::TopicInfo;
 use riverlog_core::groups::{CommittedOffset, GroupAnswer, GroupCommand, TopicPartition};
 use riverlog_core::metadata::{AdminCommand, NewTopic};
 use riverlog_log::disk::Random;
-use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, TopicId};
+use riverlog_wire::{ErrorCode, TopicId};
 
 use self::commits::Commits;
 use self::owners::Owners;
@@ -181,24 +183,6 @@ fn make(missing: Vec<TopicInfo>, random: &mut Random, replication_factor: i16) -
         topics: topics.collect(),
         validate_only: false,
     })
-}
-
-fn place(topic: &str, partition: i32) -> TopicPartition {
-    TopicPartition {
-        topic: topic.to_owned(),
-        id: TopicId::ZERO,
-        partition,
-    }
-}
-
-fn offset(offset: i64) -> CommittedOffset {
-    CommittedOffset {
-        offset: Offset(offset),
-        leader_epoch: LeaderEpoch::NONE,
-        metadata: String::new(),
-        commit_timestamp: -1,
-        expire_timestamp: None,
-    }
 }
 
 /// One of a set, which isn't empty.

@@ -9,10 +9,11 @@ use riverlog_core::groups::{
     GroupAnswer, GroupCommand, OwnedTasks, StreamsHeartbeat, StreamsHeartbeatAnswer,
 };
 use riverlog_log::disk::Random;
-use riverlog_wire::{ErrorCode, Generation, TopicId};
+use riverlog_wire::{ErrorCode, TopicId};
 
 use super::tasks::Task;
-use super::{Ask, Known, Member, Moment, SESSION, Told, any, make, offset, place};
+use super::turn::{Committer, Say, Turn, committed, look, looked};
+use super::{Ask, Known, Member, Moment, SESSION, Told, make};
 use crate::model::Violation;
 
 /// The group.
@@ -100,11 +101,10 @@ pub(crate) struct Streamer {
     report: bool,
     /// It is to join anew, as one who isn't sure what it may have.
     unsure: bool,
-    away_until: Duration,
+    say: Say,
     /// Nobody takes its place, and it says nothing.
     gone: bool,
     asked: Option<Asked>,
-    asked_at: Duration,
     progress: u64,
 }
 
@@ -122,10 +122,9 @@ impl Streamer {
             missing: Vec::new(),
             report: false,
             unsure: false,
-            away_until: Duration::ZERO,
+            say: Say::default(),
             gone: false,
             asked: None,
-            asked_at: Duration::ZERO,
             progress: 0,
         }
     }
@@ -152,10 +151,7 @@ impl Streamer {
                 self.begin_anew(known);
                 Ask::Nothing
             }
-            1 => {
-                self.away_until = moment.stands_still(&self.member);
-                Ask::Nothing
-            }
+            1 => self.say.stand_still(&self.member, moment),
             way => {
                 let member_epoch = match way == 2 && self.instance.is_some() {
                     true => LEAVES_FOR_A_WHILE,
@@ -213,14 +209,14 @@ impl Streamer {
         };
         let next = known.task_commits.next(topic, task.1);
         self.asked = Some(Asked::Commit(next));
-        Ask::Group(GroupCommand::Commit {
-            group: GROUP.to_owned(),
-            generation: Generation(self.epoch),
-            member: self.member.clone(),
-            instance: self.instance.clone(),
-            offsets: vec![(place(topic, task.1), offset(next))],
+        let who = Committer {
+            group: GROUP,
+            member: &self.member,
+            instance: self.instance.as_deref(),
+            generation: self.epoch,
             version: 9,
-        })
+        };
+        who.commit(topic, task.1, next)
     }
 
     /// It has nothing any more, and joins again.
@@ -293,7 +289,7 @@ impl Streamer {
         }
         if moment.sure {
             let thread = (self.number, self.process());
-            known.tasks.renewed(thread, self.asked_at + SESSION);
+            known.tasks.renewed(thread, self.say.at + SESSION);
         }
         let (active, copies) = known.tasks.count(COUNTS);
         let standbys = self.plan.standbys.min(known.tasks.processes().max(1) - 1);
@@ -314,11 +310,9 @@ impl Member for Streamer {
             moment.back_off = true;
             return Ask::Nothing;
         }
-        if moment.now < self.away_until && !moment.healing {
-            moment.back_off = true;
+        if !self.say.has(moment) {
             return Ask::Nothing;
         }
-        self.asked_at = moment.now;
         if self.epoch == 0 {
             return self.heartbeat();
         }
@@ -341,16 +335,14 @@ impl Member for Streamer {
                 ..self.command()
             })));
         }
-        if moment.random.chance(1, 3)
-            && let Some(task) = any(&self.has.active, moment.random)
-        {
-            return self.commit(&task, known);
+        match Turn::draw(&self.has.active, moment) {
+            Turn::Commit(task) => self.commit(&task, known),
+            Turn::Look => {
+                self.asked = Some(Asked::Committed);
+                look(SOURCE, PARTITIONS)
+            }
+            Turn::Heartbeat => self.heartbeat(),
         }
-        if moment.random.chance(1, 6) {
-            self.asked = Some(Asked::Committed);
-            return Ask::Committed((0..PARTITIONS).map(|p| place(SOURCE, p)).collect());
-        }
-        self.heartbeat()
     }
 
     fn told(
@@ -374,20 +366,12 @@ impl Member for Streamer {
                 }
             }
             (Some(Asked::Commit(sent)), Told::Group(GroupAnswer::Partitions(error, each))) => {
-                let each = each.into_iter().chain([error]);
-                match each.into_iter().all(|error| error == ErrorCode::NONE) {
-                    true => known.task_commits.answered(sent, moment.now),
-                    false => moment.back_off = true,
-                }
+                let errors = each.into_iter().chain([error]);
+                committed(sent, errors, &mut known.task_commits, moment);
             }
             (Some(Asked::Committed), Told::Committed(Ok(found))) => {
                 known.checked += 1;
-                let by = self.asked_at.saturating_sub(moment.stale);
-                for (at, committed) in found {
-                    let committed = committed.map(|c| c.offset.0);
-                    let (topic, partition) = (&at.topic, at.partition);
-                    known.task_commits.read(topic, partition, committed, by)?;
-                }
+                looked(found, self.say.at, &known.task_commits, moment)?;
             }
             // Whoever doesn't hear whether it was heard goes all the same.
             (Some(Asked::Leave), _) => self.begin_anew(known),
