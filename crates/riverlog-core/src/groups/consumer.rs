@@ -344,8 +344,7 @@ impl Consumer {
             _ => self.began,
         };
         since.map_or(usually, |since| {
-            let age = now.mono.saturating_sub(since);
-            members::soon(age, usually, self.members.len())
+            members::soon(since, usually, self.members.len(), now)
         })
     }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::Now;
+
 /// The shortest time after which a member is asked to come again.
 const SOONEST: Duration = Duration::from_millis(100);
 /// What heartbeats of one group that come sooner than usual may come to, by the member: a thousand a second.
@@ -52,11 +54,12 @@ pub(super) fn known<M: Default>(members: &mut BTreeMap<Arc<str>, Arc<M>>, id: &s
     }
 }
 
-/// When a member is to come again while its group is on its way to another assignment, since `age`: sooner than it `usually` would, so
-/// that nobody waits for a whole interval to be told what to give back, nor another one to be given it.
+/// When a member is to come again while its group is on its way to another assignment, `since` a moment of the monotonic clock: sooner than
+/// it `usually` would, so that nobody waits for a whole interval to be told what to give back, nor another one to be given it.
 ///
 /// Half as long again as it has taken so far: a member comes a handful of times more than usual, however long others take.
-pub(super) fn soon(age: Duration, usually: Duration, members: usize) -> Duration {
+pub(super) fn soon(since: Duration, usually: Duration, members: usize, now: Now) -> Duration {
+    let age = now.mono.saturating_sub(since);
     let members = u32::try_from(members).unwrap_or(u32::MAX);
     let soonest = SOONEST.max(EACH.saturating_mul(members));
     (age / 2).max(soonest).min(usually)

@@ -405,8 +405,7 @@ impl Heartbeat<'_> {
         let interval = interval.unwrap_or(self.settings.streams_heartbeat_interval);
         match state.delayed_until {
             None if current.state == State::Waiting => {
-                let age = self.now.mono.saturating_sub(state.target_at);
-                members::soon(age, interval, state.members.len())
+                members::soon(state.target_at, interval, state.members.len(), self.now)
             }
             Some(until) => {
                 let rest = until.saturating_sub(self.now.mono).saturating_add(GRACE);
