@@ -23,6 +23,7 @@ use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{ErrorCode, Offset, TopicId};
 
 use super::assign::{Assignor, Part, Subscriber, Topic};
+use super::draft::Drafted;
 use super::effects::Out;
 use super::members::{self, State};
 use super::pattern::Pattern;
@@ -654,38 +655,21 @@ impl Member {
     }
 }
 
-/// A copy of a group that a decision changes by the very records that it asks to append.
-struct Draft<'a> {
-    group: &'a str,
-    state: Consumer,
-    now: Now,
-    settings: &'a GroupSettings,
-    out: &'a mut Out,
+/// A copy of a group.
+type Draft<'a> = super::draft::Draft<'a, Consumer>;
+
+impl Drafted for Consumer {
+    type Record = Record;
+
+    fn draft(&mut self, record: &Record, now: Now, settings: &GroupSettings) {
+        self.apply(record, Offset::ZERO, now, settings);
+    }
+    fn kept(_group: &str, record: Record) -> Record {
+        record
+    }
 }
 
-impl<'a> Draft<'a> {
-    fn new(
-        group: &'a str,
-        state: &Consumer,
-        now: Now,
-        settings: &'a GroupSettings,
-        out: &'a mut Out,
-    ) -> Draft<'a> {
-        Draft {
-            group,
-            state: state.clone(),
-            now,
-            settings,
-            out,
-        }
-    }
-
-    fn record(&mut self, record: Record) {
-        self.out.record(&record);
-        self.state
-            .apply(&record, Offset::ZERO, self.now, self.settings);
-    }
-
+impl Draft<'_> {
     fn set_member(&mut self, member: &str, value: Option<ConsumerMemberValue>) {
         self.record(Record::ConsumerMember {
             group: self.group.to_owned(),

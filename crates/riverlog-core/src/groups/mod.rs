@@ -8,6 +8,7 @@ mod assign;
 mod classic;
 mod configs;
 mod consumer;
+mod draft;
 mod effects;
 mod members;
 mod migrate;

@@ -13,6 +13,7 @@ use riverlog_wire::{Offset, TopicId};
 
 use super::assign::Part;
 use super::consumer::by_topic;
+use super::draft::Drafted;
 use super::effects::Out;
 use super::members;
 use super::records::{
@@ -343,41 +344,24 @@ fn add_partitions(
     }
 }
 
-/// A copy of a group that a decision changes by the very records that it asks to append.
-struct Draft<'a> {
-    group: &'a str,
-    state: Share,
-    now: Now,
-    settings: &'a GroupSettings,
-    out: &'a mut Out,
-}
+/// A copy of a group.
+type Draft<'a> = super::draft::Draft<'a, Share>;
 
-impl<'a> Draft<'a> {
-    fn new(
-        group: &'a str,
-        state: &Share,
-        now: Now,
-        settings: &'a GroupSettings,
-        out: &'a mut Out,
-    ) -> Draft<'a> {
-        Draft {
-            group,
-            state: state.clone(),
-            now,
-            settings,
-            out,
+impl Drafted for Share {
+    type Record = ShareRecord;
+
+    fn draft(&mut self, record: &ShareRecord, now: Now, settings: &GroupSettings) {
+        self.apply(record, Offset::ZERO, now, settings);
+    }
+    fn kept(group: &str, record: ShareRecord) -> Record {
+        Record::Share {
+            group: group.to_owned(),
+            record,
         }
     }
+}
 
-    fn record(&mut self, record: ShareRecord) {
-        let (now, settings) = (self.now, self.settings);
-        self.state.apply(&record, Offset::ZERO, now, settings);
-        self.out.record(&Record::Share {
-            group: self.group.to_owned(),
-            record,
-        });
-    }
-
+impl Draft<'_> {
     fn remove(&mut self, member: &str) {
         self.record(ShareRecord::CurrentMember(member.to_owned(), None));
         self.record(ShareRecord::TargetMember(member.to_owned(), None));

@@ -8,19 +8,27 @@ use super::assign::{Work, Worker, assign};
 use super::topology::{Configured, Misfit, configure, sources};
 use super::{Current, Streams, Task, Tasks};
 use crate::Now;
-use crate::groups::effects::Out;
+use crate::groups::draft::Drafted;
 use crate::groups::records::{
     NO_TOPOLOGY, Record, StreamsGroupValue, StreamsRecord, StreamsTargetValue, TargetEpochValue,
 };
 use crate::groups::{GroupConfigs, GroupSettings, Topics, metadata_hash};
 
-/// A copy of a group that a decision changes by the very records that it asks to append.
-pub(super) struct Draft<'a> {
-    group: &'a str,
-    pub(super) state: Streams,
-    now: Now,
-    settings: &'a GroupSettings,
-    out: &'a mut Out,
+/// A copy of a group.
+pub(super) type Draft<'a> = crate::groups::draft::Draft<'a, Streams>;
+
+impl Drafted for Streams {
+    type Record = StreamsRecord;
+
+    fn draft(&mut self, record: &StreamsRecord, now: Now, settings: &GroupSettings) {
+        self.apply(record, Offset::ZERO, now, settings);
+    }
+    fn kept(group: &str, record: StreamsRecord) -> Record {
+        Record::Streams {
+            group: group.to_owned(),
+            record,
+        }
+    }
 }
 
 /// Standby tasks for each task with state, by the group's configs.
@@ -75,32 +83,7 @@ impl Streams {
     }
 }
 
-impl<'a> Draft<'a> {
-    pub(super) fn new(
-        group: &'a str,
-        state: &Streams,
-        now: Now,
-        settings: &'a GroupSettings,
-        out: &'a mut Out,
-    ) -> Draft<'a> {
-        Draft {
-            group,
-            state: state.clone(),
-            now,
-            settings,
-            out,
-        }
-    }
-
-    pub(super) fn record(&mut self, record: StreamsRecord) {
-        let (now, settings) = (self.now, self.settings);
-        self.state.apply(&record, Offset::ZERO, now, settings);
-        self.out.record(&Record::Streams {
-            group: self.group.to_owned(),
-            record,
-        });
-    }
-
+impl Draft<'_> {
     pub(super) fn set_current(&mut self, member: &str, current: &Current) {
         let value = Some(current.to_value());
         self.record(StreamsRecord::CurrentMember(member.to_owned(), value));
