@@ -411,19 +411,14 @@ impl Classic {
                     instance: m.instance.as_deref().map(str::to_owned),
                     client_id: m.client_id.clone(),
                     client_host: m.client_host.clone(),
-                    rack: None,
                     member_epoch: self.generation,
                     classic: true,
-                    subscribed_topics: Vec::new(),
-                    subscribed_pattern: None,
                     metadata: m.metadata(protocol),
                     assignment: match self.state {
                         State::Stable { .. } => m.assignment.clone(),
                         _ => Bytes::new(),
                     },
-                    assigned: Vec::new(),
-                    target: Vec::new(),
-                    reads: Vec::new(),
+                    ..MemberDescription::default()
                 })
                 .collect(),
         }

@@ -539,22 +539,15 @@ impl Consumer {
         if now.mono < held_until {
             return;
         }
-        let up = |deadlines: &BTreeMap<Arc<str>, Duration>| -> BTreeSet<Arc<str>> {
-            deadlines
-                .iter()
-                .filter(|(_, at)| **at <= now.mono)
-                .map(|(id, _)| id.clone())
-                .collect()
-        };
         let mut gone = match active(Mutant::SilentMemberKept) {
             true => BTreeSet::new(),
-            false => up(&self.sessions),
+            false => members::over(&self.sessions, now),
         };
         if !gone.is_empty() {
             sometimes(Mark::MemberExpired);
         }
-        gone.extend(up(&self.revocations));
-        let late = up(&self.due);
+        gone.extend(members::over(&self.revocations, now));
+        let late = members::over(&self.due, now);
         gone.extend(late.into_iter().filter(|id| self.members.contains_key(id)));
         if gone.is_empty() {
             return;
@@ -617,11 +610,9 @@ impl Consumer {
                     classic: m.is_classic(),
                     subscribed_topics: value.topics.clone(),
                     subscribed_pattern: value.pattern.clone(),
-                    metadata: bytes::Bytes::new(),
-                    assignment: bytes::Bytes::new(),
                     assigned: by_topic(m.current.assigned.keys()),
                     target: by_topic(self.targets.get(id).into_iter().flat_map(|t| t.iter())),
-                    reads: Vec::new(),
+                    ..MemberDescription::default()
                 })
                 .collect(),
         }

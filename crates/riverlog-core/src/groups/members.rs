@@ -1,8 +1,10 @@
 //! What members have in common of all groups to which the broker assigns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+use riverlog_wire::ErrorCode;
 
 use crate::Now;
 
@@ -52,6 +54,48 @@ pub(super) fn known<M: Default>(members: &mut BTreeMap<Arc<str>, Arc<M>>, id: &s
             id
         }
     }
+}
+
+/// Members whose time is up: of them, and when.
+pub(super) fn over<'a>(
+    deadlines: impl IntoIterator<Item = (&'a Arc<str>, &'a Duration)>,
+    now: Now,
+) -> BTreeSet<Arc<str>> {
+    let over = deadlines.into_iter().filter(|(_, at)| **at <= now.mono);
+    over.map(|(id, _)| id.clone()).collect()
+}
+
+/// INVALID_REQUEST in these words, where something is wrong with a heartbeat.
+pub(super) fn invalid(wrong: bool, words: &'static str) -> Result<(), (ErrorCode, &'static str)> {
+    match wrong {
+        true => Err((ErrorCode::INVALID_REQUEST, words)),
+        false => Ok(()),
+    }
+}
+
+/// Of any heartbeat: who says it, of which group, and where it is.
+pub(super) fn check_names(
+    group: &str,
+    member: &str,
+    instance: Option<&str>,
+    rack: Option<&str>,
+) -> Result<(), (ErrorCode, &'static str)> {
+    invalid(
+        group.is_empty(),
+        "the group id is empty; give the group a name",
+    )?;
+    invalid(
+        member.is_empty(),
+        "the member id is empty; make a random one and keep it",
+    )?;
+    invalid(
+        instance == Some(""),
+        "the instance id is empty; leave it out or give it a name",
+    )?;
+    invalid(
+        rack == Some(""),
+        "the rack is empty; leave it out or give it a name",
+    )
 }
 
 /// When a member is to come again while its group is on its way to another assignment, `since` a moment of the monotonic clock: sooner than

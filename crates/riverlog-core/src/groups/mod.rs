@@ -572,7 +572,7 @@ pub struct GroupDescription {
 }
 
 /// What can be seen of a member.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberDescription {
     /// Id.
     pub member: String,

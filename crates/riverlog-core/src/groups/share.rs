@@ -225,8 +225,7 @@ impl Share {
         if now.mono < held_until {
             return;
         }
-        let over = self.sessions.iter().filter(|(_, at)| **at <= now.mono);
-        let over: Vec<Arc<str>> = over.map(|(id, _)| id.clone()).collect();
+        let over = members::over(&self.sessions, now);
         if over.is_empty() {
             return;
         }
@@ -300,19 +299,14 @@ impl Share {
                 .filter_map(|(id, m)| Some((id, m, m.value.as_ref()?)))
                 .map(|(id, m, value)| MemberDescription {
                     member: id.to_string(),
-                    instance: None,
                     client_id: value.client_id.clone(),
                     client_host: value.client_host.clone(),
                     rack: value.rack.clone(),
                     member_epoch: m.current.epoch,
-                    classic: false,
                     subscribed_topics: value.topics.clone(),
-                    subscribed_pattern: None,
-                    metadata: bytes::Bytes::new(),
-                    assignment: bytes::Bytes::new(),
                     assigned: m.current.assigned.clone(),
                     target: by_topic(self.targets.get(id).into_iter().flat_map(|t| t.iter())),
-                    reads: Vec::new(),
+                    ..MemberDescription::default()
                 })
                 .collect(),
         }

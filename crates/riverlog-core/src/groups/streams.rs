@@ -606,10 +606,7 @@ impl Streams {
             return;
         }
         let deadlines = self.sessions.iter().chain(&self.revocations);
-        let gone: BTreeSet<Arc<str>> = deadlines
-            .filter(|(_, at)| **at <= now.mono)
-            .map(|(id, _)| id.clone())
-            .collect();
+        let gone = members::over(deadlines, now);
         let waited = self.delayed_until.is_some_and(|at| at <= now.mono);
         if gone.is_empty() && !waited {
             return;

@@ -11,6 +11,7 @@ use super::{AWAY, Consumer, Current, Draft, Member, Part, State, by_topic};
 use crate::Now;
 use crate::groups::assign::Assignor;
 use crate::groups::effects::{Out, SoftChange};
+use crate::groups::members::{check_names, invalid};
 use crate::groups::pattern::Pattern;
 use crate::groups::records::{ConsumerMemberValue, Record};
 use crate::groups::{
@@ -319,27 +320,9 @@ fn check_epoch(member: &Member, epoch: i32, owned: Option<&BTreeSet<Part>>) -> R
 
 /// What can be said of a request without looking at the group.
 fn check(request: &ConsumerHeartbeat) -> Result<(), Refusal> {
-    let invalid = |wrong: bool, words| match wrong {
-        true => Err((ErrorCode::INVALID_REQUEST, words)),
-        false => Ok(()),
-    };
     let epoch = request.member_epoch;
-    invalid(
-        request.group.is_empty(),
-        "the group id is empty; give the group a name",
-    )?;
-    invalid(
-        request.member.is_empty(),
-        "the member id is empty; make a random one and keep it",
-    )?;
-    invalid(
-        request.instance.as_deref() == Some(""),
-        "the instance id is empty; leave it out or give it a name",
-    )?;
-    invalid(
-        request.rack.as_deref() == Some(""),
-        "the rack is empty; leave it out or give it a name",
-    )?;
+    let (instance, rack) = (request.instance.as_deref(), request.rack.as_deref());
+    check_names(&request.group, &request.member, instance, rack)?;
     if epoch == JOIN {
         invalid(
             request.rebalance_timeout.is_none(),

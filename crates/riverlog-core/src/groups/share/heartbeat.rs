@@ -8,6 +8,7 @@ use super::{Draft, Member, Share};
 use crate::Now;
 use crate::groups::consumer::by_topic;
 use crate::groups::effects::{Out, SoftChange};
+use crate::groups::members::{check_names, invalid};
 use crate::groups::records::{ShareCurrentValue, ShareMemberValue, ShareRecord};
 use crate::groups::{
     ConsumerHeartbeatAnswer, GroupAnswer, GroupConfigs, GroupSettings, ShareHeartbeat, Token,
@@ -189,22 +190,8 @@ impl Heartbeat<'_> {
 
 /// What can be said of a request without looking at the group.
 fn check(request: &ShareHeartbeat) -> Result<(), Refusal> {
-    let invalid = |wrong: bool, words| match wrong {
-        true => Err((ErrorCode::INVALID_REQUEST, words)),
-        false => Ok(()),
-    };
-    invalid(
-        request.group.is_empty(),
-        "the group id is empty; give the group a name",
-    )?;
-    invalid(
-        request.member.is_empty(),
-        "the member id is empty; make a random one and keep it",
-    )?;
-    invalid(
-        request.rack.as_deref() == Some(""),
-        "the rack is empty; leave it out or give it a name",
-    )?;
+    let rack = request.rack.as_deref();
+    check_names(&request.group, &request.member, None, rack)?;
     invalid(
         request.member_epoch == JOIN
             && request.subscribed_topics.as_ref().is_none_or(Vec::is_empty),

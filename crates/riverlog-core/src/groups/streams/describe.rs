@@ -87,14 +87,8 @@ impl Streams {
                     client_host: value.client_host.clone(),
                     rack: value.rack.clone(),
                     member_epoch: m.current.epoch,
-                    classic: false,
-                    subscribed_topics: Vec::new(),
-                    subscribed_pattern: None,
-                    metadata: bytes::Bytes::new(),
-                    assignment: bytes::Bytes::new(),
-                    assigned: Vec::new(),
-                    target: Vec::new(),
                     reads: self.read_places(m.current.assigned.of(Role::Active)),
+                    ..MemberDescription::default()
                 })
                 .collect(),
         }

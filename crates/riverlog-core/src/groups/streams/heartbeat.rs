@@ -12,7 +12,7 @@ use super::topology::{self, Configured, Misfit};
 use super::{AWAY, Current, Draft, Member, Role, State, Streams, StreamsSoft, TaskOffsets, Tasks};
 use crate::Now;
 use crate::groups::effects::{Out, SoftChange};
-use crate::groups::members;
+use crate::groups::members::{self, check_names};
 use crate::groups::records::{
     Record, StreamsMemberValue, StreamsRecord, StreamsTopology, Subtopology,
 };
@@ -569,10 +569,8 @@ fn check_tasks(configured: &Configured, owned: &Tasks) -> Result<(), Refusal> {
 
 /// What can be said of a request without looking at the group.
 fn check(request: &StreamsHeartbeat) -> Result<(), Refusal> {
-    let invalid = |wrong: bool, words: &str| match wrong {
-        true => refusal(ErrorCode::INVALID_REQUEST, words),
-        false => Ok(()),
-    };
+    let in_words = |(error, words): (ErrorCode, &str)| (error, words.to_owned());
+    let invalid = |wrong, words| members::invalid(wrong, words).map_err(in_words);
     let subtopologies = request.topology.iter().flat_map(|t| &t.subtopologies);
     let mut patterns = subtopologies.flat_map(|s: &Subtopology| &s.source_topic_regex);
     let epoch = request.member_epoch;
@@ -580,22 +578,8 @@ fn check(request: &StreamsHeartbeat) -> Result<(), Refusal> {
         patterns.next().is_some(),
         "source topics by pattern are not supported by streams groups; name the topics",
     )?;
-    invalid(
-        request.member.is_empty(),
-        "the member id is empty; make a random one and keep it",
-    )?;
-    invalid(
-        request.group.is_empty(),
-        "the group id is empty; give the group a name",
-    )?;
-    invalid(
-        request.instance.as_deref() == Some(""),
-        "the instance id is empty; leave it out or give it a name",
-    )?;
-    invalid(
-        request.rack.as_deref() == Some(""),
-        "the rack is empty; leave it out or give it a name",
-    )?;
+    let (instance, rack) = (request.instance.as_deref(), request.rack.as_deref());
+    check_names(&request.group, &request.member, instance, rack).map_err(in_words)?;
     if epoch == JOIN {
         invalid(
             request.rebalance_timeout.is_none(),
