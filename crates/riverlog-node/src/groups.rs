@@ -9,12 +9,12 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use riverlog_core::Now;
 use riverlog_core::groups::{
-    Decision, GroupAnswer, GroupCommand, GroupShard, InTransaction, JoinAnswer, Soft,
-    StreamsHeartbeatAnswer, Token, TopicPartition, partition_for,
+    AnswerShape, Decision, GroupAnswer, GroupCommand, GroupShard, InTransaction, Soft, Token,
+    TopicPartition, partition_for,
 };
 use riverlog_core::metadata::MetadataImage;
 use riverlog_core::transactions::TransactionShard;
-use riverlog_wire::{BrokerId, ErrorCode, Generation, Offset, ProducerId};
+use riverlog_wire::{BrokerId, ErrorCode, Offset, ProducerId};
 
 use crate::command::Reply;
 use crate::node::Node;
@@ -31,7 +31,7 @@ impl Coordinator for GroupShard {
     type Answer = GroupAnswer;
     type Soft = Soft;
     type Effect = Infallible;
-    type Shape = Shape;
+    type Shape = AnswerShape;
 
     const TOPIC: &'static str = OFFSETS_TOPIC;
     const SEGMENT_BYTES_KEY: &'static str = "offsets.topic.segment.bytes";
@@ -98,8 +98,8 @@ impl Coordinator for GroupShard {
     fn hold(&mut self, until: Duration) {
         self.hold_sessions(until);
     }
-    fn refuse(shape: Shape, error: ErrorCode) -> GroupAnswer {
-        shape.error(error)
+    fn refuse(shape: AnswerShape, error: ErrorCode) -> GroupAnswer {
+        shape.refuse(error, None)
     }
     fn bounded_commits(node: &Node, command: &GroupCommand) -> Vec<TopicPartition> {
         match command {
@@ -168,7 +168,7 @@ impl Node {
         if let GroupCommand::DeleteGroup { group } = command {
             return self.delete_group(group, now, reply);
         }
-        let shape = Shape::of(&command);
+        let shape = AnswerShape::of(&command);
         let group = command.group().to_owned();
         self.coordinate::<GroupShard>(&group, command, shape, now, reply);
     }
@@ -226,75 +226,5 @@ impl Node {
             }
         }
         least.filter(|_| all)
-    }
-}
-
-/// What the answer to a command looks like when it is an error of the coordinator.
-#[derive(Clone, Debug)]
-pub(crate) enum Shape {
-    Join(String),
-    Sync,
-    Error,
-    Leave(usize),
-    Consumer(String, i32),
-    Streams(String),
-    Partitions(usize),
-}
-
-impl Shape {
-    pub(crate) fn of(command: &GroupCommand) -> Shape {
-        match command {
-            GroupCommand::Join(join) => Shape::Join(join.member.clone()),
-            GroupCommand::Sync(_) => Shape::Sync,
-            GroupCommand::Heartbeat { .. }
-            | GroupCommand::DeleteGroup { .. }
-            | GroupCommand::DescribeTopology { .. }
-            | GroupCommand::ShareTopics { .. } => Shape::Error,
-            GroupCommand::Leave { members, .. } => Shape::Leave(members.len()),
-            GroupCommand::ConsumerHeartbeat(h) => Shape::Consumer(h.member.clone(), h.member_epoch),
-            GroupCommand::ShareHeartbeat(h) => Shape::Consumer(h.member.clone(), h.member_epoch),
-            GroupCommand::StreamsHeartbeat(h) => Shape::Streams(h.member.clone()),
-            GroupCommand::Commit { offsets, .. } | GroupCommand::TxnCommit { offsets, .. } => {
-                Shape::Partitions(offsets.len())
-            }
-            GroupCommand::DeleteOffsets { partitions, .. } => Shape::Partitions(partitions.len()),
-        }
-    }
-
-    pub(crate) fn error(self, error: ErrorCode) -> GroupAnswer {
-        match self {
-            Shape::Join(member) => GroupAnswer::Join(JoinAnswer {
-                error,
-                generation: Generation(-1),
-                protocol_type: None,
-                protocol_name: None,
-                leader: String::new(),
-                skip_assignment: false,
-                member,
-                members: Vec::new(),
-            }),
-            Shape::Sync => GroupAnswer::Sync {
-                error,
-                protocol_type: None,
-                protocol_name: None,
-                assignment: bytes::Bytes::new(),
-            },
-            Shape::Error => GroupAnswer::Error(error),
-            Shape::Leave(count) => GroupAnswer::Leave(error, vec![error; count]),
-            Shape::Consumer(member, member_epoch) => {
-                GroupAnswer::ConsumerHeartbeat(riverlog_core::groups::ConsumerHeartbeatAnswer {
-                    error,
-                    message: None,
-                    member,
-                    member_epoch,
-                    heartbeat_interval: std::time::Duration::ZERO,
-                    assignment: None,
-                })
-            }
-            Shape::Streams(member) => GroupAnswer::StreamsHeartbeat(Box::new(
-                StreamsHeartbeatAnswer::refused(error, None, member),
-            )),
-            Shape::Partitions(count) => GroupAnswer::Partitions(error, vec![error; count]),
-        }
     }
 }

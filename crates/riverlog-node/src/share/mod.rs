@@ -14,7 +14,8 @@ use riverlog_core::Now;
 use riverlog_core::config::BrokerValues;
 use riverlog_core::coordinator::Token;
 use riverlog_core::groups::{
-    GroupAnswer, GroupCommand, GroupConfigs, GroupDescription, GroupShard, ShareTopics, Topics,
+    AnswerShape, GroupAnswer, GroupCommand, GroupConfigs, GroupDescription, GroupShard,
+    ShareTopics, Topics,
 };
 use riverlog_core::metadata::MetadataImage;
 use riverlog_core::share::{
@@ -267,7 +268,7 @@ impl Node {
                 let command = GroupCommand::DeleteGroup {
                     group: group.clone(),
                 };
-                let shape = crate::groups::Shape::of(&command);
+                let shape = AnswerShape::of(&command);
                 node.coordinate::<GroupShard>(&group, command, shape, now, reply);
             }
         };

@@ -16,9 +16,9 @@ use crate::groups::offsets;
 use crate::groups::share::{self, Share};
 use crate::groups::streams::{self, Streams};
 use crate::groups::{
-    Answer, CommittedOffset, ConsumerHeartbeat, ConsumerHeartbeatAnswer, Decision, GroupAnswer,
-    GroupCommand, Join, ShareHeartbeat, StreamsHeartbeat, StreamsHeartbeatAnswer, Sync, Token,
-    TopicPartition, Topics,
+    Answer, AnswerShape, CommittedOffset, ConsumerHeartbeat, ConsumerHeartbeatAnswer, Decision,
+    GroupAnswer, GroupCommand, Join, ShareHeartbeat, StreamsHeartbeat, StreamsHeartbeatAnswer,
+    Sync, Token, TopicPartition, Topics,
 };
 
 impl GroupShard {
@@ -30,9 +30,10 @@ impl GroupShard {
         topics: &dyn Topics,
         now: Now,
     ) -> Decision {
-        let shape = Shape::of(&command);
+        let shape = AnswerShape::of(&command);
         if command.group().len() > MAX_STRING_LEN {
-            let answer = shape.refuse(ErrorCode::INVALID_GROUP_ID);
+            let error = ErrorCode::INVALID_GROUP_ID;
+            let answer = shape.refuse(error, Some(error.message()));
             return answer_alone(token, self.removed_at, answer);
         }
         let mut out = Out::default();
@@ -175,7 +176,7 @@ impl GroupShard {
         out.finish(|error| {
             vec![Answer {
                 token,
-                body: shape.refuse(error),
+                body: shape.refuse(error, Some(error.message())),
                 after: Offset::ZERO,
             }]
         })
@@ -527,7 +528,8 @@ impl GroupShard {
     ) {
         let after = self.read_at(group);
         if group.is_empty() {
-            let answer = Shape::Leave(members.len()).refuse(ErrorCode::INVALID_GROUP_ID);
+            let error = ErrorCode::INVALID_GROUP_ID;
+            let answer = GroupAnswer::Leave(error, vec![error; members.len()]);
             return out.answer(token, after, answer);
         }
         let mut errors = vec![ErrorCode::UNKNOWN_MEMBER_ID; members.len()];
@@ -660,62 +662,6 @@ fn refused_heartbeat(error: ErrorCode, member: String) -> ConsumerHeartbeatAnswe
         member_epoch: 0,
         heartbeat_interval: Duration::ZERO,
         assignment: None,
-    }
-}
-
-/// Which answer a command gets, kept for when it can't be carried out.
-enum Shape {
-    Join(String),
-    Sync,
-    Error,
-    Leave(usize),
-    ConsumerHeartbeat(String),
-    StreamsHeartbeat(String),
-    Partitions(usize),
-}
-
-impl Shape {
-    fn of(command: &GroupCommand) -> Shape {
-        match command {
-            GroupCommand::Join(join) => Shape::Join(join.member.clone()),
-            GroupCommand::Sync(_) => Shape::Sync,
-            GroupCommand::Heartbeat { .. }
-            | GroupCommand::DeleteGroup { .. }
-            | GroupCommand::DescribeTopology { .. }
-            | GroupCommand::ShareTopics { .. } => Shape::Error,
-            GroupCommand::Leave { members, .. } => Shape::Leave(members.len()),
-            GroupCommand::ConsumerHeartbeat(h) => Shape::ConsumerHeartbeat(h.member.clone()),
-            GroupCommand::ShareHeartbeat(h) => Shape::ConsumerHeartbeat(h.member.clone()),
-            GroupCommand::StreamsHeartbeat(h) => Shape::StreamsHeartbeat(h.member.clone()),
-            GroupCommand::Commit { offsets, .. } | GroupCommand::TxnCommit { offsets, .. } => {
-                Shape::Partitions(offsets.len())
-            }
-            GroupCommand::DeleteOffsets { partitions, .. } => Shape::Partitions(partitions.len()),
-        }
-    }
-
-    fn refuse(self, error: ErrorCode) -> GroupAnswer {
-        match self {
-            Shape::Join(member) => {
-                let join = Join {
-                    member,
-                    ..Join::default()
-                };
-                GroupAnswer::Join(classic::refused_join(&join, error))
-            }
-            Shape::Sync => classic::refused_sync(error),
-            Shape::Error => GroupAnswer::Error(error),
-            Shape::Leave(count) => GroupAnswer::Leave(error, vec![error; count]),
-            Shape::ConsumerHeartbeat(member) => {
-                GroupAnswer::ConsumerHeartbeat(refused_heartbeat(error, member))
-            }
-            Shape::StreamsHeartbeat(member) => {
-                let words = Some(error.message().to_owned());
-                let answer = StreamsHeartbeatAnswer::refused(error, words, member);
-                GroupAnswer::StreamsHeartbeat(Box::new(answer))
-            }
-            Shape::Partitions(count) => GroupAnswer::Partitions(error, vec![error; count]),
-        }
     }
 }
 
