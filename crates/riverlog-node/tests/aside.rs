@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::*;
 use nodes::Cluster;
-use riverlog_core::metadata::{AdminCommand, NewTopic, TopicRef};
+use riverlog_core::metadata::{AdminCommand, TopicRef};
 use riverlog_log::disk::{FaultOn, Times};
 use riverlog_node::{
     AppendAnswer, AppendCommand, AppendFailure, ClusterSettings, FetchCommand, FetchPartition,
@@ -33,18 +33,7 @@ fn three() -> Cluster {
         ..settings()
     };
     let mut cluster = Cluster::new(3, settings);
-    let topic = NewTopic {
-        name: "t".to_owned(),
-        partitions: -1,
-        replication_factor: -1,
-        assignments: vec![(0, vec![BrokerId(1), BrokerId(2), BrokerId(3)])],
-        id: TOPIC,
-        ..NewTopic::default()
-    };
-    cluster.admin(AdminCommand::CreateTopics {
-        topics: vec![topic],
-        validate_only: false,
-    });
+    cluster.create("t", TOPIC, &[[1, 2, 3]], &[]);
     cluster.led_at(3);
     cluster.run(s(1));
     cluster

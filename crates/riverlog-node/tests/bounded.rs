@@ -5,7 +5,6 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use riverlog_core::metadata::{AdminCommand, ConfigChange, ConfigResource};
 use riverlog_log::disk::CrashDisk;
 use riverlog_wire::{ErrorCode, Offset};
 
@@ -87,13 +86,7 @@ fn deleting_records_or_raising_the_bound_makes_room() {
     let fourth = send(&host, &to, batch(&host, &["d"]), -1);
     host.run();
     assert!(!fourth.is_ready());
-    let change = ConfigChange::Set("riverlog.max.records".to_owned(), Some("10".to_owned()));
-    let alter = AdminCommand::AlterConfigs {
-        resources: vec![(ConfigResource::Topic("t".to_owned()), vec![change])],
-        replace: false,
-        validate_only: false,
-    };
-    admin(&mut host, alter).unwrap();
+    set(&mut host, "t", "riverlog.max.records", "10");
     assert_eq!(fourth.take().unwrap().unwrap().base_offset, Offset(3));
 }
 

@@ -37,22 +37,7 @@ fn three() -> Cluster {
 fn make(cluster: &mut Cluster, name: &str, configs: &[(&str, &str)]) {
     let mut id = [9; 16];
     id[..name.len()].copy_from_slice(name.as_bytes());
-    let topic = NewTopic {
-        name: name.to_owned(),
-        partitions: -1,
-        replication_factor: -1,
-        assignments: vec![(0, vec![BrokerId(1), BrokerId(2), BrokerId(3)])],
-        configs: configs
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), Some((*v).to_owned())))
-            .collect(),
-        id: TopicId(id),
-        ..NewTopic::default()
-    };
-    cluster.admin(AdminCommand::CreateTopics {
-        topics: vec![topic],
-        validate_only: false,
-    });
+    cluster.create(name, TopicId(id), &[[1, 2, 3]], configs);
     cluster.run(Duration::from_millis(50));
 }
 
@@ -510,19 +495,7 @@ fn two_partitions() -> Cluster {
     // Who isn't heard stays for as long as the story needs.
     settings.cluster.session = Duration::from_secs(8);
     let mut cluster = Cluster::new(4, settings);
-    let on = |ids: [i32; 3]| ids.map(BrokerId).to_vec();
-    let topic = NewTopic {
-        name: "t".to_owned(),
-        partitions: -1,
-        replication_factor: -1,
-        assignments: vec![(0, on([1, 2, 4])), (1, on([2, 1, 4]))],
-        id: TopicId([7; 16]),
-        ..NewTopic::default()
-    };
-    cluster.admin(AdminCommand::CreateTopics {
-        topics: vec![topic],
-        validate_only: false,
-    });
+    cluster.create("t", TopicId([7; 16]), &[[1, 2, 4], [2, 1, 4]], &[]);
     cluster.run(second());
     cluster.led_at(3);
     cluster

@@ -13,7 +13,7 @@ use nodes::Cluster;
 use riverlog_core::groups::{
     CommittedOffset, GroupAnswer, GroupCommand, InTransaction, TopicPartition,
 };
-use riverlog_core::metadata::{AdminCommand, NewTopic, TopicRef};
+use riverlog_core::metadata::TopicRef;
 use riverlog_core::transactions::{TransactionAnswer, TransactionCommand, TransactionVersion};
 use riverlog_node::{Isolation, NodeSettings, PartitionRef, PeerMessage};
 use riverlog_wire::batch::BatchBuilder;
@@ -35,19 +35,8 @@ fn three() -> Cluster {
         ..settings()
     };
     let mut cluster = Cluster::new(3, few);
-    let on = |ids: [i32; 3]| ids.map(BrokerId).to_vec();
-    let topic = NewTopic {
-        name: "t".to_owned(),
-        partitions: -1,
-        replication_factor: -1,
-        assignments: vec![(0, on([1, 2, 3])), (1, on([2, 3, 1])), (2, on([3, 1, 2]))],
-        id: TopicId([7; 16]),
-        ..NewTopic::default()
-    };
-    cluster.admin(AdminCommand::CreateTopics {
-        topics: vec![topic],
-        validate_only: false,
-    });
+    let on = [[1, 2, 3], [2, 3, 1], [3, 1, 2]];
+    cluster.create("t", TopicId([7; 16]), &on, &[]);
     cluster.run(Duration::from_secs(1));
     cluster
 }
@@ -98,16 +87,19 @@ fn init(cluster: &mut Cluster, ask: i32) -> Producer {
     tell(cluster, ask, &command)
 }
 
-fn end(cluster: &mut Cluster, ask: i32, who: Producer, commit: bool) -> Producer {
-    let command = TransactionCommand::End {
+fn end_of(who: Producer, commit: bool) -> TransactionCommand {
+    TransactionCommand::End {
         id: ID.to_owned(),
         producer_id: who.0,
         epoch: who.1,
         commit,
         version: TransactionVersion::TWO,
         fresh: None,
-    };
-    tell(cluster, ask, &command)
+    }
+}
+
+fn end(cluster: &mut Cluster, ask: i32, who: Producer, commit: bool) -> Producer {
+    tell(cluster, ask, &end_of(who, commit))
 }
 
 fn led(cluster: &Cluster, index: i32) -> (i32, PartitionRef) {
@@ -146,6 +138,19 @@ fn write(cluster: &mut Cluster, who: Producer, value: &str, adds: bool) -> Vec<A
     out
 }
 
+/// A producer, and what it has appended everywhere in a transaction that is open.
+fn begin(cluster: &mut Cluster, value: &str) -> Producer {
+    let who = init(cluster, 1);
+    goes_on(cluster, who, value);
+    who
+}
+
+fn goes_on(cluster: &mut Cluster, who: Producer, value: &str) {
+    for appended in write(cluster, who, value, true) {
+        appended.expect("appended");
+    }
+}
+
 /// Why nothing is appended, once the coordinator is sure of it.
 fn refusals(cluster: &mut Cluster, who: Producer, value: &str, adds: bool) -> Vec<ErrorCode> {
     for _ in 0..50 {
@@ -169,24 +174,8 @@ fn committed(cluster: &mut Cluster) -> Vec<Option<Vec<String>>> {
             let node = cluster.node(at);
             let answer = node.ask(|node, now, reply| node.fetch(ask, now, reply));
             let part = cluster.wait(&answer).partitions.remove(0);
-            if part.last_stable_offset != part.high_watermark {
-                return None;
-            }
-            let skip: Vec<i64> = part.aborted.iter().map(|(id, _)| *id).collect();
-            let bytes = part.records.into_bytes().expect("readable");
-            let mut values = Vec::new();
-            for batch in riverlog_wire::batch::batches(&bytes) {
-                let batch = batch.expect("a sound batch");
-                let header = batch.header;
-                if header.attributes.is_control() || skip.contains(&header.producer_id.0) {
-                    continue;
-                }
-                for record in batch.records(1 << 20).expect("records").iter() {
-                    let value = record.expect("a record").value.expect("a value");
-                    values.push(String::from_utf8_lossy(&value).into_owned());
-                }
-            }
-            Some(values)
+            let (values, is_decided) = committed_values(part);
+            is_decided.then_some(values)
         })
         .collect()
 }
@@ -199,18 +188,13 @@ fn everywhere(values: &[&str]) -> Vec<Option<Vec<String>>> {
 #[test]
 fn a_transaction_spans_partitions_of_all_nodes() {
     let mut cluster = three();
-    let who = init(&mut cluster, 1);
-    for appended in write(&mut cluster, who, "a", true) {
-        appended.expect("appended");
-    }
+    let who = begin(&mut cluster, "a");
     assert_eq!(committed(&mut cluster), [None, None, None]);
     let who = end(&mut cluster, 1, who, true);
     cluster.run(Duration::from_secs(1));
     assert_eq!(committed(&mut cluster), everywhere(&["a"]));
     // The next one is aborted, and nobody reads it.
-    for appended in write(&mut cluster, who, "b", true) {
-        appended.expect("appended");
-    }
+    goes_on(&mut cluster, who, "b");
     end(&mut cluster, 1, who, false);
     cluster.run(Duration::from_secs(1));
     let aborted = committed(&mut cluster);
@@ -240,24 +224,14 @@ fn a_leader_appends_nothing_to_a_transaction_that_its_coordinator_doesnt_know() 
 #[test]
 fn what_was_decided_is_carried_out_though_coordinator_and_leaders_change() {
     let mut cluster = three();
-    let who = init(&mut cluster, 1);
-    for appended in write(&mut cluster, who, "a", true) {
-        appended.expect("appended");
-    }
+    let who = begin(&mut cluster, "a");
     // The decision is made, and no other node hears of it from the coordinator but as a follower of its log.
     let coordinator = coordinator(&mut cluster, 1);
     let others: Vec<i32> = (1..=3).filter(|id| *id != coordinator).collect();
     cluster.led_at(others[0]);
     cluster.run(Duration::from_millis(600));
     let node = cluster.node(coordinator);
-    let command = TransactionCommand::End {
-        id: ID.to_owned(),
-        producer_id: who.0,
-        epoch: who.1,
-        commit: true,
-        version: TransactionVersion::TWO,
-        fresh: None,
-    };
+    let command = end_of(who, true);
     let decided = node.ask(|node, now, reply| node.transaction(command, now, reply));
     for _ in 0..1_000 {
         if decided.is_ready() {
@@ -278,10 +252,7 @@ fn what_was_decided_is_carried_out_though_coordinator_and_leaders_change() {
 #[test]
 fn a_marker_is_written_once_its_leader_can_be_reached_again() {
     let mut cluster = three();
-    let who = init(&mut cluster, 1);
-    for appended in write(&mut cluster, who, "a", true) {
-        appended.expect("appended");
-    }
+    let who = begin(&mut cluster, "a");
     let coordinator = coordinator(&mut cluster, 1);
     let other = (1..=3).find(|id| *id != coordinator).unwrap();
     let third = 6 - coordinator - other;
@@ -329,9 +300,7 @@ fn transactions_across(cut: impl Fn(i32, i32) -> Vec<(i32, i32)>) -> Cluster {
     cluster.run(Duration::from_secs(12));
     // Once they hear each other nothing goes round for long.
     let before = passed_on(&cluster, third);
-    for appended in write(&mut cluster, who, "d", true) {
-        appended.expect("appended");
-    }
+    goes_on(&mut cluster, who, "d");
     end(&mut cluster, third, who, true);
     cluster.run(Duration::from_secs(2));
     values.push("d");
@@ -340,7 +309,31 @@ fn transactions_across(cut: impl Fn(i32, i32) -> Vec<(i32, i32)>) -> Cluster {
     cluster
 }
 
-/// Its state may be one that others have gone beyond: what it would refuse for good is in doubt until its followers ask again.
+/// The state of a node that nobody hears may be one that others have gone beyond: what it would refuse for good is in doubt until its followers
+/// ask again.
+fn refused_once_heard(
+    cluster: &mut Cluster,
+    at: i32,
+    ask: impl Fn(&mut Cluster) -> ErrorCode,
+    meanwhile: ErrorCode,
+    for_good: ErrorCode,
+) {
+    for other in (1..=3).filter(|id| *id != at) {
+        cluster.cut.insert((other, at));
+    }
+    for _ in 0..5 {
+        assert_eq!(ask(cluster), meanwhile);
+        cluster.run(Duration::from_millis(100));
+    }
+    cluster.cut.clear();
+    let mut at_last = (0..30).map(|_| {
+        cluster.run(Duration::from_millis(100));
+        ask(cluster)
+    });
+    assert!(at_last.any(|error| error == for_good));
+}
+
+/// It hears an instance that a newer one has fenced.
 #[test]
 fn a_coordinator_that_nobody_hears_refuses_nothing_for_good() {
     let mut cluster = three();
@@ -348,14 +341,7 @@ fn a_coordinator_that_nobody_hears_refuses_nothing_for_good() {
     let second = init(&mut cluster, 1);
     assert_ne!(first, second);
     let at = coordinator(&mut cluster, 1);
-    let late = TransactionCommand::End {
-        id: ID.to_owned(),
-        producer_id: first.0,
-        epoch: first.1,
-        commit: true,
-        version: TransactionVersion::TWO,
-        fresh: None,
-    };
+    let late = end_of(first, true);
     let ask = |cluster: &mut Cluster| {
         let command = late.clone();
         let answer = cluster
@@ -366,35 +352,15 @@ fn a_coordinator_that_nobody_hears_refuses_nothing_for_good() {
             other => panic!("{other:?}"),
         }
     };
-    let others: Vec<i32> = (1..=3).filter(|id| *id != at).collect();
-    for other in &others {
-        cluster.cut.insert((*other, at));
-    }
-    for _ in 0..5 {
-        assert_eq!(ask(&mut cluster), ErrorCode::NOT_COORDINATOR);
-        cluster.run(Duration::from_millis(100));
-    }
-    cluster.cut.clear();
-    cluster.run(Duration::from_secs(1));
-    let at_last = (0..20).map(|_| {
-        cluster.run(Duration::from_millis(100));
-        ask(&mut cluster)
-    });
-    assert!(
-        at_last
-            .into_iter()
-            .any(|error| error == ErrorCode::PRODUCER_FENCED)
-    );
+    let meanwhile = ErrorCode::NOT_COORDINATOR;
+    refused_once_heard(&mut cluster, at, ask, meanwhile, ErrorCode::PRODUCER_FENCED);
 }
 
 /// A leader that others have gone beyond has a transaction open that ended there.
 #[test]
 fn a_leader_that_nobody_hears_refuses_no_transaction_for_good() {
     let mut cluster = three();
-    let (id, epoch) = init(&mut cluster, 1);
-    for appended in write(&mut cluster, (id, epoch), "a", true) {
-        appended.expect("appended");
-    }
+    let (id, epoch) = begin(&mut cluster, "a");
     let (at, to) = led(&cluster, 0);
     let send = |cluster: &mut Cluster| {
         let node = cluster.node(at);
@@ -408,19 +374,14 @@ fn a_leader_that_nobody_hears_refuses_no_transaction_for_good() {
         });
         cluster.wait(&answer).expect_err("refused").error
     };
-    for other in (1..=3).filter(|id| *id != at) {
-        cluster.cut.insert((other, at));
-    }
-    for _ in 0..5 {
-        assert_eq!(send(&mut cluster), ErrorCode::NOT_LEADER_OR_FOLLOWER);
-        cluster.run(Duration::from_millis(100));
-    }
-    cluster.cut.clear();
-    let mut at_last = (0..20).map(|_| {
-        cluster.run(Duration::from_millis(100));
-        send(&mut cluster)
-    });
-    assert!(at_last.any(|error| error == ErrorCode::INVALID_TXN_STATE));
+    let meanwhile = ErrorCode::NOT_LEADER_OR_FOLLOWER;
+    refused_once_heard(
+        &mut cluster,
+        at,
+        send,
+        meanwhile,
+        ErrorCode::INVALID_TXN_STATE,
+    );
 }
 
 fn counted(cluster: &Cluster, id: i32, name: &str) -> f64 {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use common::*;
 use riverlog_core::Now;
-use riverlog_core::metadata::{AdminCommand, ConfigChange, ConfigResource};
 use riverlog_log::disk::CrashDisk;
 use riverlog_log::{Disk, OpenMode};
 use riverlog_node::harness::Harness;
@@ -25,16 +24,6 @@ fn with(configs: &[(&str, &str)]) -> NodeSettings {
             .insert((*key).to_owned(), (*value).to_owned());
     }
     settings
-}
-
-fn set(host: &mut Harness, topic: &str, key: &str, value: &str) {
-    let change = ConfigChange::Set(key.to_owned(), Some(value.to_owned()));
-    let alter = AdminCommand::AlterConfigs {
-        resources: vec![(ConfigResource::Topic(topic.to_owned()), vec![change])],
-        replace: false,
-        validate_only: false,
-    };
-    admin(host, alter).unwrap();
 }
 
 /// Sends one record.

@@ -434,17 +434,7 @@ fn each_start_takes_a_new_leader_epoch_and_fences_the_old_one() {
 
 #[test]
 fn damage_on_the_disk_is_an_error_of_that_range() {
-    let disk = CrashDisk::new(1);
-    let mut host = open(&disk);
-    let id = create(&mut host, "t", 1, &[]);
-    let to = partition(&host, "t", 0);
-    for i in 0..3 {
-        produce(&mut host, &to, &[&format!("{i}{}", "v".repeat(500))]).unwrap();
-    }
-    host.close().unwrap();
-    let path = format!("{id}/0/00000000000000000000.log");
-    disk.flip(&path, 100, 0xff).unwrap();
-    let mut host = open(&disk);
+    let (mut host, _) = damaged(3);
     let answer = fetch(&mut host, fetch_command(vec![ask_from("t", 0, 0)], 0));
     assert_eq!(answer.partitions[0].error, ErrorCode::CORRUPT_MESSAGE);
     assert_eq!(answer.partitions[0].high_watermark, Offset(-1));

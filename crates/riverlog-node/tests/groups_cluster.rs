@@ -15,10 +15,9 @@ use riverlog_core::groups::{
     CommittedOffset, ConsumerHeartbeat, GroupAnswer, GroupCommand, GroupSettings, OwnedTasks,
     StreamsHeartbeat, TopicPartition,
 };
-use riverlog_core::metadata::{AdminCommand, NewTopic};
 use riverlog_node::harness::Answer;
 use riverlog_node::{ClusterSettings, NodeSettings};
-use riverlog_wire::{BrokerId, ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
+use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
 
 const TOPIC: TopicId = TopicId([7; 16]);
 const PARTITIONS: i32 = 4;
@@ -45,19 +44,7 @@ fn three() -> Cluster {
         ..settings()
     };
     let mut cluster = Cluster::new(3, settings);
-    let replicas = || vec![BrokerId(1), BrokerId(2), BrokerId(3)];
-    let topic = NewTopic {
-        name: "t".to_owned(),
-        partitions: -1,
-        replication_factor: -1,
-        assignments: (0..PARTITIONS).map(|p| (p, replicas())).collect(),
-        id: TOPIC,
-        ..NewTopic::default()
-    };
-    cluster.admin(AdminCommand::CreateTopics {
-        topics: vec![topic],
-        validate_only: false,
-    });
+    cluster.create("t", TOPIC, &[[1, 2, 3]; PARTITIONS as usize], &[]);
     cluster
 }
 

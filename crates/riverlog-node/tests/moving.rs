@@ -13,9 +13,7 @@ use std::time::Duration;
 
 use common::*;
 use nodes::Cluster;
-use riverlog_core::metadata::{
-    AdminAnswer, AdminCommand, ConfigChange, ConfigResource, NewTopic, Reassignment,
-};
+use riverlog_core::metadata::{AdminAnswer, AdminCommand, ConfigResource, Reassignment};
 use riverlog_log::{Disk, LogKey};
 use riverlog_node::{ClusterSettings, NodeSettings};
 use riverlog_wire::{BrokerId, ErrorCode, PartitionIndex, TopicId};
@@ -38,18 +36,7 @@ fn cluster(nodes: i32) -> Cluster {
         ..settings()
     };
     let mut cluster = Cluster::new(nodes, settings);
-    let topic = NewTopic {
-        name: "t".to_owned(),
-        partitions: -1,
-        replication_factor: -1,
-        assignments: vec![(0, ids(&[1, 2, 3]))],
-        id: TopicId([9; 16]),
-        ..NewTopic::default()
-    };
-    cluster.admin(AdminCommand::CreateTopics {
-        topics: vec![topic],
-        validate_only: false,
-    });
+    cluster.create("t", TopicId([9; 16]), &[[1, 2, 3]], &[]);
     cluster.run(Duration::from_millis(50));
     cluster
 }
@@ -221,17 +208,8 @@ fn catching_up_keeps_to_its_rate_and_the_tail_doesnt_feel_it() {
         for _ in 0..20 {
             put(&mut cluster, &"x".repeat(10_000));
         }
-        let rate = |value: Option<&str>| AdminCommand::AlterConfigs {
-            resources: vec![(
-                ConfigResource::Broker(String::new()),
-                vec![ConfigChange::Set(
-                    format!("{key}.replication.throttled.rate"),
-                    value.map(str::to_owned),
-                )],
-            )],
-            replace: false,
-            validate_only: false,
-        };
+        let key = &format!("{key}.replication.throttled.rate");
+        let rate = |value| config(ConfigResource::Broker(String::new()), key, value);
         cluster.admin(rate(Some("20000")));
         cluster.run(second());
         assert_eq!(reassign(&mut cluster, 1, Some(&[1, 2, 4])), ErrorCode::NONE);

@@ -20,17 +20,7 @@ fn metric(host: &Harness, name: &str) -> f64 {
 
 #[test]
 fn damage_is_told_once_with_its_range_and_forgotten_when_it_is_deleted() {
-    let disk = CrashDisk::new(1);
-    let mut host = open(&disk);
-    let id = create(&mut host, "t", 1, &[]);
-    let to = partition(&host, "t", 0);
-    for i in 0..3 {
-        produce(&mut host, &to, &[&format!("{i}{}", "v".repeat(500))]).unwrap();
-    }
-    host.close().unwrap();
-    let path = format!("{id}/0/00000000000000000000.log");
-    disk.flip(&path, 100, 0x10).unwrap();
-    let mut host = open(&disk);
+    let (mut host, path) = damaged(3);
     assert!(host.take_notices().is_empty());
     for _ in 0..2 {
         let answer = fetch(&mut host, fetch_command(vec![ask_from("t", 0, 0)], 0));
@@ -55,15 +45,7 @@ fn damage_is_told_once_with_its_range_and_forgotten_when_it_is_deleted() {
 
 #[test]
 fn a_look_up_by_time_tells_of_damage_too() {
-    let disk = CrashDisk::new(1);
-    let mut host = open(&disk);
-    let id = create(&mut host, "t", 1, &[]);
-    let to = partition(&host, "t", 0);
-    produce(&mut host, &to, &[&"v".repeat(500)]).unwrap();
-    host.close().unwrap();
-    disk.flip(&format!("{id}/0/00000000000000000000.log"), 100, 0xff)
-        .unwrap();
-    let mut host = open(&disk);
+    let (mut host, _) = damaged(1);
     let to = partition(&host, "t", 0);
     let isolation = riverlog_node::Isolation::ReadUncommitted;
     let answer = host.get(|node, _, reply| {

@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::*;
-use riverlog_core::metadata::{AdminCommand, ConfigChange, ConfigResource, TopicRef};
+use riverlog_core::metadata::TopicRef;
 use riverlog_log::Disk;
 use riverlog_log::disk::CrashDisk;
 use riverlog_node::harness::Harness;
@@ -14,16 +14,6 @@ use riverlog_wire::{ErrorCode, Offset};
 fn start_of(host: &Harness, name: &str) -> i64 {
     let at = partition(host, name, 0);
     host.node().describe_partition(&at).log_start_offset.0
-}
-
-fn set(host: &mut Harness, topic: &str, key: &str, value: &str) {
-    let change = ConfigChange::Set(key.to_owned(), Some(value.to_owned()));
-    let alter = AdminCommand::AlterConfigs {
-        resources: vec![(ConfigResource::Topic(topic.to_owned()), vec![change])],
-        replace: false,
-        validate_only: false,
-    };
-    admin(host, alter).unwrap();
 }
 
 #[test]

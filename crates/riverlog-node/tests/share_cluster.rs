@@ -11,11 +11,10 @@ use std::time::Duration;
 
 use common::*;
 use nodes::Cluster;
-use riverlog_core::metadata::{AdminCommand, NewTopic};
 use riverlog_core::share::{Acknowledge, Acknowledgement, AcquireMode, Acquired, ShareKey};
 use riverlog_node::harness::Answer;
 use riverlog_node::{ClusterSettings, NodeSettings, ShareFetchAnswer, ShareFetchCommand};
-use riverlog_wire::{BrokerId, ErrorCode, Offset, TopicId};
+use riverlog_wire::{ErrorCode, Offset, TopicId};
 
 const TOPIC: TopicId = TopicId([7; 16]);
 
@@ -44,18 +43,7 @@ fn three() -> Cluster {
     settings.configs.insert(partitions, "3".to_owned());
     let earliest = "share.auto.offset.reset";
     let mut cluster = Cluster::new(3, settings);
-    let topic = NewTopic {
-        name: "t".to_owned(),
-        partitions: -1,
-        replication_factor: -1,
-        assignments: vec![(0, vec![BrokerId(1), BrokerId(2), BrokerId(3)])],
-        id: TOPIC,
-        ..NewTopic::default()
-    };
-    cluster.admin(AdminCommand::CreateTopics {
-        topics: vec![topic],
-        validate_only: false,
-    });
+    cluster.create("t", TOPIC, &[[1, 2, 3]], &[]);
     cluster.group_config("g", earliest, "earliest");
     cluster.run(second());
     cluster

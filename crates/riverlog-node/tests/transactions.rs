@@ -104,24 +104,7 @@ fn committed(host: &mut Harness, topic: &str, index: i32) -> (Vec<String>, bool)
     let mut fetch_all = fetch_command(vec![ask_from(topic, index, 0)], 0);
     fetch_all.isolation = Isolation::ReadCommitted;
     let answer = fetch(host, fetch_all);
-    let part = &answer.partitions[0];
-    let stable = part.last_stable_offset == part.high_watermark;
-    let skip: Vec<i64> = part.aborted.iter().map(|(id, _)| *id).collect();
-    let bytes = answer.partitions.into_iter().next().unwrap().records;
-    let bytes = bytes.into_bytes().expect("readable");
-    let mut values = Vec::new();
-    for batch in riverlog_wire::batch::batches(&bytes) {
-        let batch = batch.expect("a sound batch");
-        let header = batch.header;
-        if header.attributes.is_control() || skip.contains(&header.producer_id.0) {
-            continue;
-        }
-        for record in batch.records(1 << 20).expect("records").iter() {
-            let value = record.expect("a record").value.expect("a value");
-            values.push(String::from_utf8(value.to_vec()).expect("text"));
-        }
-    }
-    (values, stable)
+    committed_values(answer.partitions.into_iter().next().expect("a partition"))
 }
 
 fn state(host: &Harness) -> TransactionState {

@@ -7,16 +7,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use riverlog_core::Now;
 use riverlog_core::metadata::{
-    AdminCommand, ConfigChange, ConfigResource, PartitionImage, TopicRef, Way,
+    AdminCommand, ConfigResource, NewTopic, PartitionImage, TopicRef, Way,
 };
 use riverlog_log::Disk;
 use riverlog_log::disk::CrashDisk;
 use riverlog_node::harness::{Answer, Harness, START_MS};
 use riverlog_node::quorum::{Quorum, QuorumEvent};
 use riverlog_node::{NodeSettings, PartitionDescription, PartitionRef};
-use riverlog_wire::BrokerId;
+use riverlog_wire::{BrokerId, TopicId};
 
-use super::common::{Appended, command};
+use super::common::{Appended, command, config, new_topic};
 
 pub struct Cluster {
     pub nodes: Vec<Option<Harness>>,
@@ -210,13 +210,22 @@ impl Cluster {
         self.wait(&answer).expect("done");
     }
 
-    pub fn group_config(&mut self, group: &str, key: &str, value: &str) {
-        let change = ConfigChange::Set(key.to_owned(), Some(value.to_owned()));
-        self.admin(AdminCommand::AlterConfigs {
-            resources: vec![(ConfigResource::Group(group.to_owned()), vec![change])],
-            replace: false,
+    /// A topic whose partitions are on these nodes, each led by the first of its row.
+    pub fn create(&mut self, name: &str, id: TopicId, on: &[[i32; 3]], configs: &[(&str, &str)]) {
+        let rows = on.iter().map(|row| row.map(BrokerId).to_vec());
+        let topic = NewTopic {
+            assignments: (0..).zip(rows).collect(),
+            ..new_topic(name, id, configs)
+        };
+        self.admin(AdminCommand::CreateTopics {
+            topics: vec![topic],
             validate_only: false,
         });
+    }
+
+    pub fn group_config(&mut self, group: &str, key: &str, value: &str) {
+        let group = ConfigResource::Group(group.to_owned());
+        self.admin(config(group, key, Some(value)));
     }
 
     pub fn wait<T: Send + 'static>(&mut self, answer: &Answer<T>) -> T {

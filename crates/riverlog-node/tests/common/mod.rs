@@ -10,13 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use riverlog_core::groups::{CommittedOffset, GroupAnswer, GroupCommand, TopicPartition};
-use riverlog_core::metadata::{AdminAnswer, AdminCommand, NewTopic, TopicRef};
+use riverlog_core::metadata::{
+    AdminAnswer, AdminCommand, ConfigChange, ConfigResource, NewTopic, TopicRef,
+};
 use riverlog_log::Disk;
 use riverlog_log::disk::CrashDisk;
 use riverlog_node::harness::{Answer, Harness};
 use riverlog_node::{
     AppendAnswer, AppendCommand, AppendFailure, FetchAnswer, FetchCommand, FetchPartition,
-    Isolation, NodeSettings, PartitionRef,
+    FetchedPartition, Isolation, NodeSettings, PartitionRef,
 };
 use riverlog_wire::batch::{BatchBuilder, batches};
 use riverlog_wire::compression::Compression;
@@ -63,8 +65,21 @@ pub fn create_result(
 ) -> Result<TopicId, ErrorCode> {
     let id = TopicId(host.node().random().to_be_bytes());
     let topic = NewTopic {
-        name: name.to_owned(),
         partitions,
+        ..new_topic(name, id, configs)
+    };
+    let command = AdminCommand::CreateTopics {
+        topics: vec![topic],
+        validate_only: false,
+    };
+    admin(host, command).map(|()| id)
+}
+
+/// A topic with as many partitions and copies as are usual.
+pub fn new_topic(name: &str, id: TopicId, configs: &[(&str, &str)]) -> NewTopic {
+    NewTopic {
+        name: name.to_owned(),
+        partitions: -1,
         replication_factor: -1,
         configs: configs
             .iter()
@@ -72,12 +87,22 @@ pub fn create_result(
             .collect(),
         id,
         ..NewTopic::default()
-    };
-    let command = AdminCommand::CreateTopics {
-        topics: vec![topic],
+    }
+}
+
+/// Sets one key; `None`: to nothing.
+pub fn config(resource: ConfigResource, key: &str, value: Option<&str>) -> AdminCommand {
+    let change = ConfigChange::Set(key.to_owned(), value.map(str::to_owned));
+    AdminCommand::AlterConfigs {
+        resources: vec![(resource, vec![change])],
+        replace: false,
         validate_only: false,
-    };
-    admin(host, command).map(|()| id)
+    }
+}
+
+pub fn set(host: &mut Harness, topic: &str, key: &str, value: &str) {
+    let topic = ConfigResource::Topic(topic.to_owned());
+    admin(host, config(topic, key, Some(value))).unwrap();
 }
 
 pub fn delete(host: &mut Harness, name: &str) -> Result<(), ErrorCode> {
@@ -188,6 +213,41 @@ pub fn values(answer: FetchAnswer, at: usize) -> Vec<(i64, String)> {
         }
     }
     values
+}
+
+/// Values that a reader of committed records gets of a partition, and whether everything up to the high watermark is decided.
+pub fn committed_values(part: FetchedPartition) -> (Vec<String>, bool) {
+    let is_decided = part.last_stable_offset == part.high_watermark;
+    let skip: Vec<i64> = part.aborted.iter().map(|(id, _)| *id).collect();
+    let bytes = part.records.into_bytes().expect("readable");
+    let mut values = Vec::new();
+    for batch in batches(&bytes) {
+        let batch = batch.expect("a sound batch");
+        let header = batch.header;
+        if header.attributes.is_control() || skip.contains(&header.producer_id.0) {
+            continue;
+        }
+        for record in batch.records(1 << 20).expect("records").iter() {
+            let value = record.expect("a record").value.expect("a value");
+            values.push(String::from_utf8(value.to_vec()).expect("text"));
+        }
+    }
+    (values, is_decided)
+}
+
+/// A topic `t` with large records, and its segment, in whose first record one bit was flipped on the disk before the node was opened again.
+pub fn damaged(records: usize) -> (Harness, String) {
+    let disk = CrashDisk::new(1);
+    let mut host = open(&disk);
+    let id = create(&mut host, "t", 1, &[]);
+    let to = partition(&host, "t", 0);
+    for i in 0..records {
+        produce(&mut host, &to, &[&format!("{i}{}", "v".repeat(500))]).unwrap();
+    }
+    host.close().unwrap();
+    let path = format!("{id}/0/00000000000000000000.log");
+    disk.flip(&path, 100, 0x10).unwrap();
+    (open(&disk), path)
 }
 
 /// Everything in a partition from `from` to the high watermark, in as many fetches as it takes.
