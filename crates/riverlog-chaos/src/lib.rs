@@ -8,6 +8,7 @@ mod cluster;
 mod disk;
 mod drills;
 mod net;
+mod play;
 mod raw;
 mod server;
 mod stage;

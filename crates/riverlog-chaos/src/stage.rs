@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use riverlog_checker::{Event, What};
 
-use crate::disk::{self, Image};
+use crate::disk::Image;
 use crate::drills::Drill;
+use crate::play::{self, Played};
 use crate::server::{Launch, Server, address, free_port};
 use crate::system::{Random, now};
 use crate::workload::{Clients, Load, Workload};
-use crate::{Failure, Options, Result, broken};
+use crate::{Options, Result, broken};
 
 /// Seconds that anything may take after the last fault: 30 by promise, and some for a busy machine.
 const PATIENCE_S: u32 = 45;
@@ -40,34 +41,20 @@ pub(crate) struct Stage {
 
 /// Plays a drill to its end and judges it.
 pub(crate) fn play(drill: &Drill, options: &Options) -> Result<String> {
-    fs::create_dir_all(&options.work)?;
-    let work = options.work.canonicalize()?;
-    disk::sweep(&work);
-    let folder = work.join(format!("{}-{}", drill.name, std::process::id()));
-    fs::create_dir_all(&folder)?;
-    let started = Instant::now();
-    let mut stage = Stage::new(drill, options, &folder)?;
-    let played = (drill.run)(&mut stage).and_then(|()| stage.verdict());
-    let own = fs::File::create(folder.join("drill.jsonl"))?;
-    riverlog_checker::write(own, &stage.events)?;
-    let notes = stage.notes.join(", ");
-    drop(stage);
-    match played {
-        Ok(report) => {
-            if !options.keep {
-                fs::remove_dir_all(&folder)?;
-            }
-            let seconds = started.elapsed().as_secs_f64();
-            Ok(format!("{notes}; {report}; {seconds:.0} s"))
-        }
-        Err(Failure::Lacks(why)) => {
-            fs::remove_dir_all(&folder)?;
-            Err(Failure::Lacks(why))
-        }
-        Err(Failure::Broken(why)) => broken(format!(
-            "{notes}; {why}\nlogs and histories are in {}",
-            folder.display()
-        )),
+    play::play(
+        drill.name,
+        options,
+        |folder| Stage::new(drill, options, folder),
+        |stage| (drill.run)(stage).and_then(|()| stage.verdict()),
+    )
+}
+
+impl Played for Stage {
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+    fn events(&self) -> &[Event] {
+        &self.events
     }
 }
 

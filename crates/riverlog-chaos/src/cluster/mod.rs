@@ -9,16 +9,17 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use riverlog_checker::{Event, What};
 
 use crate::disk::{self, Image};
 use crate::net::{self, Net};
+use crate::play::{self, Played};
 use crate::server::{Launch, Server};
 use crate::system::{Random, now, until};
 use crate::workload::{Clients, Load, Workload};
-use crate::{Failure, Options, Result, broken};
+use crate::{Options, Result, broken};
 
 pub(crate) use faults::ALL;
 
@@ -75,44 +76,24 @@ struct Trio {
 pub(crate) fn play(drill: &ClusterDrill, options: &Options) -> Result<String> {
     disk::needs()?;
     net::needs()?;
-    fs::create_dir_all(&options.work)?;
-    let work = options.work.canonicalize()?;
-    disk::sweep(&work);
-    let folder = work.join(format!("{}-{}", drill.name, std::process::id()));
-    fs::create_dir_all(&folder)?;
-    let started = Instant::now();
-    let made = Trio::new(drill, options, &folder);
-    let mut trio = match made {
-        Ok(trio) => trio,
-        Err(failure) => {
-            fs::remove_dir_all(&folder)?;
-            return Err(failure);
-        }
-    };
-    let played = trio
-        .begin()
-        .and_then(|()| (drill.run)(&mut trio))
-        .and_then(|()| trio.verdict());
-    let own = fs::File::create(folder.join("drill.jsonl"))?;
-    riverlog_checker::write(own, &trio.events)?;
-    let notes = trio.notes.join(", ");
-    drop(trio);
-    match played {
-        Ok(report) => {
-            if !options.keep {
-                fs::remove_dir_all(&folder)?;
-            }
-            let seconds = started.elapsed().as_secs_f64();
-            Ok(format!("{notes}; {report}; {seconds:.0} s"))
-        }
-        Err(Failure::Lacks(why)) => {
-            fs::remove_dir_all(&folder)?;
-            Err(Failure::Lacks(why))
-        }
-        Err(Failure::Broken(why)) => broken(format!(
-            "{notes}; {why}\nlogs and histories are in {}",
-            folder.display()
-        )),
+    play::play(
+        drill.name,
+        options,
+        |folder| Trio::new(drill, options, folder),
+        |trio| {
+            trio.begin()?;
+            (drill.run)(trio)?;
+            trio.verdict()
+        },
+    )
+}
+
+impl Played for Trio {
+    fn notes(&self) -> &[String] {
+        &self.notes
+    }
+    fn events(&self) -> &[Event] {
+        &self.events
     }
 }
 
