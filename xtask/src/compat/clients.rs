@@ -57,12 +57,12 @@ pub(super) const ALL: &[Client] = &[
     Client {
         name: "rskafka",
         own_cases: false,
-        prepare: || rust("rust", "riverlog-compat-rust"),
+        prepare: || rust("rskafka"),
     },
     Client {
         name: "krafka",
         own_cases: false,
-        prepare: || rust("krafka", "riverlog-compat-krafka"),
+        prepare: || rust("krafka"),
     },
     Client {
         name: "java",
@@ -148,15 +148,17 @@ fn go(name: &str) -> Result<Vec<String>> {
     Ok(words([binary]))
 }
 
-fn rust(folder: &str, binary: &str) -> Result<Vec<String>> {
-    let target = place::cache(&format!("compat-{folder}"))?;
+fn rust(name: &str) -> Result<Vec<String>> {
+    let target = place::cache("compat-rust")?;
+    let package = format!("riverlog-compat-{name}");
     cargo()
-        .dir(here(folder))
-        .args(["build", "--quiet", "--locked", "--target-dir"])
+        .dir(here("rust"))
+        .args(["build", "--quiet", "--locked", "--package", &package])
+        .arg("--target-dir")
         .arg(&target)
         .limit(600)
         .output()?;
-    Ok(words([target.join("debug").join(binary)]))
+    Ok(words([target.join("debug").join(package)]))
 }
 
 /// The table of conversations in `tests/checks`.

@@ -1,51 +1,34 @@
-//! The cases with rskafka; see `../README.md`. It has no groups, no settings of topics and no producers with an id.
+//! The cases with rskafka; see `../../README.md`. It has no groups, no settings of topics and no producers with an id.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
+use riverlog_compat_harness::{self as harness, EPOCH_MS, HEADERS, Outcome, Plain, STEP_MS, Until, report, same};
 use rskafka::client::partition::{Compression, OffsetAt, PartitionClient, UnknownTopicHandling};
 use rskafka::client::{Client, ClientBuilder};
 use rskafka::record::{Record, RecordAndOffset};
 
-type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
-
-const CASE_LIMIT: Duration = Duration::from_secs(20);
-const EPOCH_MS: i64 = 1_700_000_000_000;
-const STEP: TimeDelta = TimeDelta::minutes(1);
+const STEP: TimeDelta = TimeDelta::milliseconds(STEP_MS);
 
 struct Cases {
     client: Client,
     prefix: String,
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(got: T, expected: T, what: &str) -> Outcome {
-    if got == expected {
-        return Ok(());
-    }
-    Err(format!("{what}: expected {expected:.150?}, got {got:.150?}").into())
-}
-
-/// Compressible ones, one without a value, one without a key.
+/// As the library has them.
 fn records() -> Vec<Record> {
     // To the millisecond, as it is stored.
     let timestamp: DateTime<Utc> = DateTime::from_timestamp_millis(EPOCH_MS).unwrap_or_default();
-    let headers = BTreeMap::from([
-        ("trace".to_owned(), vec![0, 1, 255]),
-        ("empty".to_owned(), Vec::new()),
-    ]);
-    let record = |key: Option<String>, value: Option<String>, headers: &BTreeMap<_, _>| Record {
-        key: key.map(String::into_bytes),
-        value: value.map(String::into_bytes),
-        headers: headers.clone(),
+    let of = |plain: Plain| Record {
+        key: plain.key.map(String::into_bytes),
+        value: plain.value.map(String::into_bytes),
+        headers: match plain.headers {
+            true => HEADERS.map(|(name, value)| (name.to_owned(), value.to_vec())).into(),
+            false => BTreeMap::new(),
+        },
         timestamp,
     };
-    let value = |n| Some(format!("value {n} ").repeat(20));
-    let some = (0..50).map(|n| record(Some(format!("key-{n}")), value(n), &headers));
-    let mut all: Vec<Record> = some.collect();
-    all.push(record(Some("gone".into()), None, &BTreeMap::new()));
-    all.push(record(None, Some("no key".into()), &headers));
-    all
+    harness::records().into_iter().map(of).collect()
 }
 
 impl Cases {
@@ -81,14 +64,11 @@ impl Cases {
     }
 
     async fn until_partitions(&self, name: &str, expected: Option<usize>) -> Outcome {
-        let end = Instant::now() + Duration::from_secs(15);
-        loop {
-            let got = self.partitions(name).await?;
-            if got == expected || Instant::now() > end {
-                return same(got, expected, "partitions");
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        let until = Until::new(&format!("{expected:?} partitions"));
+        while self.partitions(name).await? != expected {
+            until.pause().await?;
         }
+        Ok(())
     }
 
     async fn run(&self, case: &str) -> Outcome {
@@ -172,10 +152,7 @@ impl Cases {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Outcome {
-    let mut arguments = std::env::args().skip(1);
-    let (Some(bootstrap), Some(prefix)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: riverlog-compat-rust BOOTSTRAP PREFIX".into());
-    };
+    let (bootstrap, prefix) = harness::arguments()?;
     let client = ClientBuilder::new(bootstrap.split(',').map(str::to_owned).collect()).build().await?;
     let cases = Cases { client, prefix };
     let codecs = [
@@ -187,18 +164,7 @@ async fn main() -> Outcome {
     ];
     let names = ["create-topic"].into_iter().chain(codecs);
     for name in names.chain(["offsets-by-time", "delete-topic"]) {
-        match tokio::time::timeout(CASE_LIMIT, cases.run(name)).await {
-            Ok(Ok(())) => println!("PASS {name}"),
-            Ok(Err(error)) => {
-                let text: Vec<String> = error
-                    .to_string()
-                    .split_whitespace()
-                    .map(str::to_owned)
-                    .collect();
-                println!("FAIL {name} {:.300}", text.join(" "));
-            }
-            Err(_) => println!("FAIL {name} not done after {} s", CASE_LIMIT.as_secs()),
-        }
+        report(name, cases.run(name)).await;
     }
     for (name, what) in [
         ("idempotent", "no idempotent producer"),

@@ -11,7 +11,9 @@ use krafka::consumer::{
 };
 use tokio::task::JoinHandle;
 
-use crate::{Cases, Outcome, Until, connect, same, text};
+use riverlog_compat_harness::{Outcome, Until, same};
+
+use crate::{Cases, connect, text};
 
 const POLL: Duration = Duration::from_millis(500);
 const FETCH_WAIT: Duration = Duration::from_millis(100);

@@ -1,22 +1,17 @@
-//! The cases with krafka; see `../README.md`.
+//! The cases with krafka; see `../../README.md`.
 
 mod groups;
 mod share;
 
-use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use krafka::admin::{ConfigOp, ConfigResource, NewTopic};
 use krafka::consumer::{AutoOffsetReset, Consumer, ConsumerRecord, IsolationLevel};
 use krafka::producer::{Acks, TopicPartitionOffset, TransactionalProducer};
 use krafka::{Compression, Headers, Kafka, Record};
+use riverlog_compat_harness::{self as harness, EPOCH_MS, HEADERS, Outcome, Plain, STEP_MS, Until, report, same};
 
-pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
-
-const CASE_LIMIT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(200);
-const EPOCH_MS: i64 = 1_700_000_000_000;
-const STEP_MS: i64 = 60_000;
 
 /// What compaction writes, a round a segment.
 const ROUNDS: [&[(&str, Option<&str>)]; 5] = [
@@ -44,59 +39,28 @@ pub(crate) async fn connect(bootstrap: &str) -> krafka::Result<Kafka> {
     Kafka::builder(bootstrap).connect().await
 }
 
-pub(crate) fn same<T: PartialEq + std::fmt::Debug>(got: T, expected: T, what: &str) -> Outcome {
-    if got == expected {
-        return Ok(());
-    }
-    Err(format!("{what}: expected {expected:.150?}, got {got:.150?}").into())
-}
-
-/// Fails with `what` when it isn't so in time.
-pub(crate) struct Until {
-    what: String,
-    end: Instant,
-}
-
-impl Until {
-    pub(crate) fn new(what: &str) -> Until {
-        Until {
-            what: what.to_owned(),
-            end: Instant::now() + Duration::from_secs(15),
-        }
-    }
-
-    pub(crate) fn check(&self) -> Outcome {
-        match Instant::now() < self.end {
-            true => Ok(()),
-            false => Err(format!("{}: not within 15 s", self.what).into()),
-        }
-    }
-}
-
 pub(crate) fn text(bytes: &Option<bytes::Bytes>) -> String {
     String::from_utf8_lossy(bytes.as_deref().unwrap_or_default()).into_owned()
 }
 
-/// Keys, values and headers: compressible values, one that is null, a key that is null.
+/// As the library has them.
 fn records(topic: &str) -> Vec<Record> {
-    let with_headers = |mut record: Record| {
-        record.headers = vec![
-            ("trace".to_owned(), Some(vec![0, 1, 255].into())),
-            ("empty".to_owned(), Some(bytes::Bytes::new())),
-        ];
+    let headers = HEADERS.map(|(name, value)| (name.to_owned(), Some(bytes::Bytes::from(value))));
+    let of = |plain: Plain| {
+        let mut record = match (plain.key, plain.value) {
+            (Some(key), Some(value)) => Record::new(topic, value).key(key),
+            (Some(key), None) => Record::tombstone(topic, key),
+            (None, value) => Record::new(topic, value.unwrap_or_default()),
+        };
+        if plain.headers {
+            record.headers = headers.to_vec();
+        }
         record.partition(0)
     };
-    let some = (0..50).map(|n| {
-        let value = format!("value {n} ").repeat(20);
-        with_headers(Record::new(topic, value).key(format!("key-{n}")))
-    });
-    let mut all: Vec<Record> = some.collect();
-    all.push(Record::tombstone(topic, "gone").partition(0));
-    all.push(with_headers(Record::new(topic, "no key")));
-    all
+    harness::records().into_iter().map(of).collect()
 }
 
-type Plain = (Option<bytes::Bytes>, Option<bytes::Bytes>, Headers);
+type Found = (Option<bytes::Bytes>, Option<bytes::Bytes>, Headers);
 
 impl Cases {
     pub(crate) async fn create(&self, name: &str, partitions: i32) -> Outcome {
@@ -113,8 +77,7 @@ impl Cases {
         // Until who asks for it finds it.
         let until = Until::new("the topic");
         while self.partitions(&name).await?.is_none() {
-            until.check()?;
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            until.pause().await?;
         }
         Ok(())
     }
@@ -214,7 +177,7 @@ impl Cases {
         let got = self.read(&name, expected.len(), 0, IsolationLevel::ReadUncommitted);
         let got = got.await?.into_iter().map(|r| (r.key, r.value, r.headers));
         let expected = expected.into_iter().map(|r| (r.key, r.value, r.headers));
-        same(got.collect::<Vec<Plain>>(), expected.collect(), "records")
+        same(got.collect::<Vec<Found>>(), expected.collect(), "records")
     }
 
     async fn idempotent(&self) -> Outcome {
@@ -449,31 +412,15 @@ impl Cases {
             .await?
             .contains(&topic)
         {
-            until.check()?;
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            until.pause().await?;
         }
         Ok(())
     }
 }
 
-async fn report(name: &str, case: impl Future<Output = Outcome>) {
-    match tokio::time::timeout(CASE_LIMIT, case).await {
-        Ok(Ok(())) => println!("PASS {name}"),
-        Ok(Err(error)) => {
-            let text = error.to_string();
-            let text: Vec<&str> = text.split_whitespace().collect();
-            println!("FAIL {name} {:.300}", text.join(" "));
-        }
-        Err(_) => println!("FAIL {name} not done after {} s", CASE_LIMIT.as_secs()),
-    }
-}
-
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Outcome {
-    let mut arguments = std::env::args().skip(1);
-    let (Some(bootstrap), Some(prefix)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: riverlog-compat-krafka BOOTSTRAP PREFIX".into());
-    };
+    let (bootstrap, prefix) = harness::arguments()?;
     let cases = Cases {
         kafka: connect(&bootstrap).await?,
         bootstrap,

@@ -8,8 +8,9 @@ use krafka::Record;
 use krafka::admin::NewTopic;
 use krafka::consumer::IsolationLevel;
 use krafka::share_consumer::{AcknowledgementMode, ShareConsumer};
+use riverlog_compat_harness::{Outcome, Until, same};
 
-use crate::{Cases, Outcome, Until, same, text};
+use crate::{Cases, text};
 
 const POLL: Duration = Duration::from_millis(200);
 const COUNT: usize = 1_000;
