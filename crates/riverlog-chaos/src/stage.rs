@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use riverlog_checker::{Event, What};
 
 use crate::disk::Image;
-use crate::drills::Drill;
 use crate::play::{self, Played};
 use crate::server::{Launch, Server, address, free_port};
 use crate::system::{Random, now};
@@ -19,6 +18,17 @@ const PATIENCE_S: u32 = 45;
 
 /// How long a stop may take.
 const STOP: Duration = Duration::from_secs(20);
+
+/// A fault that can be played.
+#[derive(Debug)]
+pub(crate) struct Drill {
+    pub(crate) name: &'static str,
+    /// Size of the image that the data lies on; `None`: an ordinary folder is enough.
+    pub(crate) disk_mib: Option<u64>,
+    /// How often the fault comes unless that is said.
+    pub(crate) rounds: u32,
+    pub(crate) run: fn(&mut Stage) -> Result<()>,
+}
 
 /// A drill under way.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! One connection: frames in, responses out.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use riverlog_wire::frame::RequestHeader;
 use riverlog_wire::messages::ApiKey;
 use riverlog_wire::primitives::Reader;
 
+use super::context::{Context, Peer};
 use super::door::KafkaDoor;
 use super::handlers;
 use super::responder::{Close, Part, Responder, Responses, Slots};
@@ -22,31 +22,6 @@ pub const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// When a host looks again whether [`Session::should_wait`].
 pub const LOOK_AGAIN: Duration = Duration::from_millis(10);
-
-/// Who is at the other end.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    /// Its address.
-    pub address: SocketAddr,
-}
-
-/// What a handler knows besides its request.
-pub(crate) struct Context<'a> {
-    pub(crate) door: &'a Arc<KafkaDoor>,
-    pub(crate) peer: &'a Peer,
-    pub(crate) client_id: &'a str,
-    pub(crate) version: i16,
-    pub(crate) now: Now,
-    /// Unique among those of the listener.
-    pub(crate) connection: u64,
-}
-
-impl Context<'_> {
-    /// The peer's address as Kafka shows it in groups: `/127.0.0.1`.
-    pub(crate) fn client_host(&self) -> String {
-        format!("/{}", self.peer.address.ip())
-    }
-}
 
 /// One connection of the Kafka door.
 pub struct Session {

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use riverlog_checker::{What, place};
 
-use super::Drill;
-use crate::stage::Stage;
+use crate::stage::{Drill, Stage};
 use crate::system::{has, run as command};
 use crate::workload::Load;
 use crate::{Failure, Result, broken, raw};

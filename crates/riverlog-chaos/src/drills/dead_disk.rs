@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use super::Drill;
-use crate::stage::Stage;
+use crate::stage::{Drill, Stage};
 use crate::workload::Load;
 use crate::{Result, broken};
 

@@ -4,8 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use super::Drill;
-use crate::stage::Stage;
+use crate::stage::{Drill, Stage};
 use crate::workload::Load;
 use crate::{Failure, Result, broken};
 

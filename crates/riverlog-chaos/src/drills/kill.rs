@@ -1,8 +1,7 @@
 //! The process is killed at any moment, also while it starts (RC-01, RC-02).
 
-use super::Drill;
 use crate::Result;
-use crate::stage::Stage;
+use crate::stage::{Drill, Stage};
 use crate::workload::Load;
 
 pub(super) const DRILL: Drill = Drill {

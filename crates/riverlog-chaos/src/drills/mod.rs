@@ -10,19 +10,7 @@ mod memory_limit;
 mod power_cut;
 pub(crate) mod slow_disk;
 
-use crate::Result;
-use crate::stage::Stage;
-
-/// A fault that can be played.
-#[derive(Debug)]
-pub(crate) struct Drill {
-    pub(crate) name: &'static str,
-    /// Size of the image that the data lies on; `None`: an ordinary folder is enough.
-    pub(crate) disk_mib: Option<u64>,
-    /// How often the fault comes unless that is said.
-    pub(crate) rounds: u32,
-    pub(crate) run: fn(&mut Stage) -> Result<()>,
-}
+use crate::stage::Drill;
 
 pub(crate) const ALL: &[Drill] = &[
     kill::DRILL,

@@ -3,9 +3,8 @@
 //! The server is frozen first. Otherwise a sync in flight could return success while the file system is being shut down under
 //! it, and its answer would be a promise about a disk that is no more.
 
-use super::Drill;
 use crate::Result;
-use crate::stage::Stage;
+use crate::stage::{Drill, Stage};
 use crate::workload::Load;
 
 pub(super) const DRILL: Drill = Drill {

@@ -13,6 +13,7 @@
 
 mod join;
 mod moving;
+mod refused;
 mod sync;
 mod timers;
 
@@ -30,8 +31,9 @@ use super::records::{GroupMemberValue, GroupValue, Record};
 use super::{GroupAnswer, GroupDescription, GroupSettings, MemberDescription, Token};
 use crate::Now;
 
-pub(super) use join::{new_member_id, refused as refused_join};
-pub(super) use sync::{Synced, refused as refused_sync};
+pub(super) use join::new_member_id;
+pub(super) use refused::{refused_join, refused_sync};
+pub(super) use sync::Synced;
 
 /// The protocol type of consumers, whose metadata we can read.
 const CONSUMER: &str = "consumer";

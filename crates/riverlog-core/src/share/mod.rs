@@ -4,12 +4,14 @@
 //! coordinator, in the records of `__share_group_state` ([`ShareShard`]). Members and their partitions are a matter of
 //! [`crate::groups`].
 
+mod key;
 mod partition;
 mod ranges;
 mod records;
 mod reset;
 mod state;
 
+pub use key::ShareKey;
 pub use partition::{
     Acknowledge, Acknowledgement, Acquire, AcquireMode, Acquired, Dead, DeathCause, FetchedBatch,
     ShareLimits, SharePartition, StateUpdate,
@@ -17,6 +19,6 @@ pub use partition::{
 pub use records::{DeliveryState, StateBatch};
 pub use reset::OffsetReset;
 pub use state::{
-    ShareAnswer, ShareCommand, ShareDecision, ShareEffect, ShareKey, ShareSettings, ShareShard,
-    ShareSoft, ShareState, ShareSummary, ShareTold, ShareTurn,
+    ShareAnswer, ShareCommand, ShareDecision, ShareEffect, ShareSettings, ShareShard, ShareSoft,
+    ShareState, ShareSummary, ShareTold, ShareTurn,
 };

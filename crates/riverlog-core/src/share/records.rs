@@ -10,7 +10,7 @@
 use riverlog_wire::primitives::{DecodeError, EncodeError, Reader, Writer};
 use riverlog_wire::{LeaderEpoch, Offset};
 
-use super::state::ShareKey;
+use super::key::ShareKey;
 use crate::coordinator::StoredRecord;
 
 const SNAPSHOT: i16 = 0;

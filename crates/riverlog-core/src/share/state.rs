@@ -13,6 +13,7 @@ use std::time::Duration;
 use riverlog_mutants::{Mutant, active};
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, TopicId};
 
+use super::key::ShareKey;
 use super::partition::StateUpdate;
 use super::ranges::Ranges;
 use super::records::{DeliveryState, Record, Snapshot, StateBatch, Update};
@@ -28,37 +29,6 @@ const LONG: i64 = 20_000;
 
 /// Share partitions that one decision writes anew, or takes away.
 const STEP: usize = 200;
-
-/// One partition of one share group.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ShareKey {
-    /// Group.
-    pub group: String,
-    /// Topic.
-    pub topic: TopicId,
-    /// Partition.
-    pub partition: i32,
-}
-
-impl ShareKey {
-    /// The name by which its coordinator is found, `group:topic id:partition`.
-    pub fn name(&self) -> String {
-        format!("{}:{}:{}", self.group, self.topic, self.partition)
-    }
-
-    /// From that name; `None` when it is none.
-    pub fn parse(name: &str) -> Option<ShareKey> {
-        let (rest, partition) = name.rsplit_once(':')?;
-        let (group, topic) = rest.rsplit_once(':')?;
-        let partition = partition.parse().ok().filter(|p| *p >= 0)?;
-        let topic = TopicId::parse(topic)?;
-        (!group.is_empty()).then(|| ShareKey {
-            group: group.to_owned(),
-            topic,
-            partition,
-        })
-    }
-}
 
 /// Settings of the coordinator.
 #[derive(Clone, Debug)]

@@ -6,8 +6,8 @@ use riverlog_wire::messages::{AddOffsetsToTxnRequest, AddOffsetsToTxnResponse};
 use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId};
 
 use super::transactions::fenced_before;
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 /// Where groups keep their offsets.
 const OFFSETS_TOPIC: &str = "__consumer_offsets";

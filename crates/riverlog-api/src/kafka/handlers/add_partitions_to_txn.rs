@@ -14,9 +14,9 @@ use riverlog_wire::messages::{AddPartitionsToTxnRequest, AddPartitionsToTxnRespo
 use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId};
 
 use super::transactions::{exists, fenced_before};
+use crate::kafka::context::Context;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 /// First version with several transactions.
 const BATCHED_FROM: i16 = 4;

@@ -4,9 +4,9 @@
 use riverlog_wire::messages::{AddRaftVoterRequest, AddRaftVoterResponse};
 
 use super::voters::{self, Asked};
+use crate::kafka::context::Context;
 use crate::kafka::door::VoterChange;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: AddRaftVoterRequest, responder: Responder) {
     let asked = Asked {

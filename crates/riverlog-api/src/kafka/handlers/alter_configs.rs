@@ -7,8 +7,8 @@ use riverlog_wire::messages::alter_configs_response::AlterConfigsResourceRespons
 use riverlog_wire::messages::{AlterConfigsRequest, AlterConfigsResponse};
 
 use super::configs;
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: AlterConfigsRequest, responder: Responder) {
     let asked: Vec<(i8, String)> = request

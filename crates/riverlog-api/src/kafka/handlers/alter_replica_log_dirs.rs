@@ -8,8 +8,8 @@ use riverlog_wire::messages::alter_replica_log_dirs_response::{
 };
 use riverlog_wire::messages::{AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(
     context: &Context<'_>,

@@ -11,9 +11,9 @@ use riverlog_wire::messages::alter_share_group_offsets_response::{
 use riverlog_wire::messages::{AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse};
 use riverlog_wire::{ErrorCode, Offset};
 
+use crate::kafka::context::Context;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(
     context: &Context<'_>,

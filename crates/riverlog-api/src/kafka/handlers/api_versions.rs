@@ -8,8 +8,8 @@ use riverlog_wire::messages::api_versions_response::{
 use riverlog_wire::messages::{ApiKey, ApiVersionsRequest, ApiVersionsResponse};
 
 use super::is_served;
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: ApiVersionsRequest, responder: Responder) {
     let image = context.door.node.image();

@@ -9,9 +9,9 @@ use riverlog_wire::messages::{ConsumerGroupDescribeRequest, ConsumerGroupDescrib
 use riverlog_wire::{ErrorCode, TopicId};
 
 use super::operations;
+use crate::kafka::context::Context;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 /// What a member speaks (v1).
 const CLASSIC: i8 = 0;

@@ -9,8 +9,8 @@ use riverlog_wire::messages::consumer_group_heartbeat_response::{Assignment, Top
 use riverlog_wire::messages::{ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse};
 
 use super::millis;
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(
     context: &Context<'_>,

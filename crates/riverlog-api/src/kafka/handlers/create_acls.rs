@@ -5,8 +5,8 @@ use riverlog_wire::messages::create_acls_response::AclCreationResult;
 use riverlog_wire::messages::{CreateAclsRequest, CreateAclsResponse};
 
 use super::describe_acls::DISABLED;
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(_: &Context<'_>, request: CreateAclsRequest, responder: Responder) {
     let refused = AclCreationResult {

@@ -8,8 +8,8 @@ use riverlog_wire::messages::create_partitions_response::CreatePartitionsTopicRe
 use riverlog_wire::messages::{CreatePartitionsRequest, CreatePartitionsResponse};
 use riverlog_wire::{BrokerId, ErrorCode};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(
     context: &Context<'_>,

@@ -11,9 +11,9 @@ use riverlog_wire::messages::create_topics_response::{
 use riverlog_wire::messages::{CreateTopicsRequest, CreateTopicsResponse};
 use riverlog_wire::{BrokerId, ErrorCode};
 
+use crate::kafka::context::Context;
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: CreateTopicsRequest, responder: Responder) {
     let version = context.version;

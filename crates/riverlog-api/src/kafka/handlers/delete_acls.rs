@@ -5,8 +5,8 @@ use riverlog_wire::messages::delete_acls_response::DeleteAclsFilterResult;
 use riverlog_wire::messages::{DeleteAclsRequest, DeleteAclsResponse};
 
 use super::describe_acls::DISABLED;
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(_: &Context<'_>, request: DeleteAclsRequest, responder: Responder) {
     let refused = DeleteAclsFilterResult {

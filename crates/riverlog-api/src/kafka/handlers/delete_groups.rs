@@ -7,9 +7,9 @@ use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::delete_groups_response::DeletableGroupResult;
 use riverlog_wire::messages::{DeleteGroupsRequest, DeleteGroupsResponse};
 
+use crate::kafka::context::Context;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: DeleteGroupsRequest, responder: Responder) {
     let version = context.version;

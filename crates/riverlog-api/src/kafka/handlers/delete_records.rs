@@ -7,9 +7,9 @@ use riverlog_wire::messages::delete_records_response::{
 use riverlog_wire::messages::{DeleteRecordsRequest, DeleteRecordsResponse};
 use riverlog_wire::{ErrorCode, Offset};
 
+use crate::kafka::context::Context;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: DeleteRecordsRequest, responder: Responder) {
     let shape: Vec<(String, usize)> = request

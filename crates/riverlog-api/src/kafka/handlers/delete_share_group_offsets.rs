@@ -10,9 +10,9 @@ use riverlog_wire::messages::delete_share_group_offsets_response::DeleteShareGro
 use riverlog_wire::messages::{DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse};
 use riverlog_wire::{ErrorCode, TopicId};
 
+use crate::kafka::context::Context;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(
     context: &Context<'_>,

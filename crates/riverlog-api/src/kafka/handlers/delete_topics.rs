@@ -9,8 +9,8 @@ use riverlog_wire::messages::delete_topics_response::DeletableTopicResult;
 use riverlog_wire::messages::{DeleteTopicsRequest, DeleteTopicsResponse};
 use riverlog_wire::{ErrorCode, TopicId};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: DeleteTopicsRequest, responder: Responder) {
     let version = context.version;

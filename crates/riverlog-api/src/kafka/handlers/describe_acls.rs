@@ -3,8 +3,8 @@
 use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::{DescribeAclsRequest, DescribeAclsResponse};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 /// What all requests about access rules are told.
 pub(super) const DISABLED: &str =

@@ -5,8 +5,8 @@ use riverlog_wire::messages::describe_cluster_response::DescribeClusterBroker;
 use riverlog_wire::messages::{DescribeClusterRequest, DescribeClusterResponse};
 
 use super::operations;
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 /// Endpoint types by their numbers.
 const BROKERS: i8 = 1;

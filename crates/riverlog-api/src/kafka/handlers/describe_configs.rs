@@ -9,8 +9,8 @@ use riverlog_wire::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
 use riverlog_wire::{BrokerId, ErrorCode};
 
 use super::configs;
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: DescribeConfigsRequest, responder: Responder) {
     let show = Show {

@@ -8,9 +8,9 @@ use riverlog_wire::messages::describe_groups_response::{DescribedGroup, Describe
 use riverlog_wire::messages::{DescribeGroupsRequest, DescribeGroupsResponse};
 
 use super::operations;
+use crate::kafka::context::Context;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: DescribeGroupsRequest, responder: Responder) {
     let version = context.version;

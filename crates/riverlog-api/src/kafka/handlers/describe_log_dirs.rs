@@ -11,9 +11,9 @@ use riverlog_wire::messages::describe_log_dirs_response::{
 };
 use riverlog_wire::messages::{DescribeLogDirsRequest, DescribeLogDirsResponse};
 
+use crate::kafka::context::Context;
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: DescribeLogDirsRequest, responder: Responder) {
     let door = context.door;

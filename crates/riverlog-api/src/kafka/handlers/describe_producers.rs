@@ -7,8 +7,8 @@ use riverlog_wire::messages::describe_producers_response::{
 };
 use riverlog_wire::messages::{DescribeProducersRequest, DescribeProducersResponse};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(
     context: &Context<'_>,

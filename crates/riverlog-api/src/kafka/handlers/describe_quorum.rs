@@ -9,9 +9,9 @@ use riverlog_wire::messages::describe_quorum_response::{
 use riverlog_wire::messages::{DescribeQuorumRequest, DescribeQuorumResponse};
 use riverlog_wire::{BrokerId, ErrorCode};
 
+use crate::kafka::context::Context;
 use crate::kafka::door::Electorate;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 /// Kafka's name of the metadata log, by which clients ask for it.
 const METADATA: &str = "__cluster_metadata";

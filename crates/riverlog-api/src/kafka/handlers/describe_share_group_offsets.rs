@@ -17,9 +17,9 @@ use riverlog_wire::messages::{
 };
 use riverlog_wire::{ErrorCode, Offset, TopicId};
 
+use crate::kafka::context::Context;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 type Group = DescribeShareGroupOffsetsResponseGroup;
 type Partition = DescribeShareGroupOffsetsResponsePartition;

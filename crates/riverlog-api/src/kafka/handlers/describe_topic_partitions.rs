@@ -12,8 +12,8 @@ use riverlog_wire::messages::{DescribeTopicPartitionsRequest, DescribeTopicParti
 use riverlog_wire::{BrokerId, ErrorCode};
 
 use super::operations;
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(
     context: &Context<'_>,

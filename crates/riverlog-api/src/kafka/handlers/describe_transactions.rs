@@ -5,9 +5,9 @@ use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::describe_transactions_response::{TopicData, TransactionState};
 use riverlog_wire::messages::{DescribeTransactionsRequest, DescribeTransactionsResponse};
 
+use crate::kafka::context::Context;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(
     context: &Context<'_>,

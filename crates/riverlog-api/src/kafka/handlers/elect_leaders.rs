@@ -6,8 +6,8 @@ use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::elect_leaders_response::{PartitionResult, ReplicaElectionResult};
 use riverlog_wire::messages::{ElectLeadersRequest, ElectLeadersResponse};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 /// Election types by their numbers.
 const PREFERRED: i8 = 0;

@@ -17,10 +17,10 @@ use riverlog_wire::messages::{FetchRequest, FetchResponse};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
 
 use super::{leaders, millis};
+use crate::kafka::context::Context;
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::fetch_sessions::{Ask, Place, Plan, Read, Shown, Wish};
 use crate::kafka::responder::{Close, Responder};
-use crate::kafka::session::Context;
 
 /// Sessions (KIP-227).
 const SESSIONS_FROM: i16 = 7;

@@ -6,8 +6,8 @@ use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::find_coordinator_response::Coordinator;
 use riverlog_wire::messages::{FindCoordinatorRequest, FindCoordinatorResponse};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::{Close, Responder};
-use crate::kafka::session::Context;
 
 /// Key types by their number on the wire.
 const GROUP: i8 = 0;

@@ -5,8 +5,8 @@ use riverlog_node::Reply;
 use riverlog_wire::messages::{HeartbeatRequest, HeartbeatResponse};
 use riverlog_wire::{ErrorCode, Generation};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: HeartbeatRequest, responder: Responder) {
     let command = GroupCommand::Heartbeat {

@@ -9,8 +9,8 @@ use riverlog_wire::messages::{IncrementalAlterConfigsRequest, IncrementalAlterCo
 
 use super::alter_configs::named;
 use super::configs;
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(
     context: &Context<'_>,

@@ -6,8 +6,8 @@ use riverlog_wire::messages::{InitProducerIdRequest, InitProducerIdResponse};
 use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId};
 
 use super::transactions::fenced_before;
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 /// First version whose clients know PRODUCER_FENCED.
 const FENCED_FROM: i16 = 4;

@@ -7,8 +7,8 @@ use riverlog_wire::messages::join_group_response::JoinGroupResponseMember;
 use riverlog_wire::messages::{JoinGroupRequest, JoinGroupResponse};
 
 use super::millis;
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: JoinGroupRequest, responder: Responder) {
     let version = context.version;

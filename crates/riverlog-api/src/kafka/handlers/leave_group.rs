@@ -7,8 +7,8 @@ use riverlog_wire::messages::leave_group_request::MemberIdentity;
 use riverlog_wire::messages::leave_group_response::MemberResponse;
 use riverlog_wire::messages::{LeaveGroupRequest, LeaveGroupResponse};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: LeaveGroupRequest, responder: Responder) {
     // Before v3 one member leaves, and its error is the whole answer.

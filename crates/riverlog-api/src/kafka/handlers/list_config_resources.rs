@@ -5,8 +5,8 @@ use riverlog_wire::messages::list_config_resources_response::ConfigResource;
 use riverlog_wire::messages::{ListConfigResourcesRequest, ListConfigResourcesResponse};
 
 use super::configs::{BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC};
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(
     context: &Context<'_>,

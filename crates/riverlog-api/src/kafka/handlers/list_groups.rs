@@ -4,8 +4,8 @@ use riverlog_node::Reply;
 use riverlog_wire::messages::list_groups_response::ListedGroup;
 use riverlog_wire::messages::{ListGroupsRequest, ListGroupsResponse};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: ListGroupsRequest, responder: Responder) {
     let version = context.version;

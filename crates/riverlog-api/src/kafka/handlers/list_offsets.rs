@@ -12,9 +12,9 @@ use riverlog_wire::messages::list_offsets_response::{
 use riverlog_wire::messages::{ListOffsetsRequest, ListOffsetsResponse};
 use riverlog_wire::{ErrorCode, LeaderEpoch};
 
+use crate::kafka::context::Context;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: ListOffsetsRequest, responder: Responder) {
     let version = context.version;

@@ -5,8 +5,8 @@ use riverlog_wire::messages::list_transactions_response::TransactionState;
 use riverlog_wire::messages::{ListTransactionsRequest, ListTransactionsResponse};
 use riverlog_wire::{ErrorCode, ProducerId};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(
     context: &Context<'_>,

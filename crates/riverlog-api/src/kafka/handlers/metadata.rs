@@ -20,9 +20,9 @@ use riverlog_wire::primitives::Writer;
 use riverlog_wire::{BrokerId, ErrorCode, TopicId};
 
 use super::operations;
+use crate::kafka::context::Context;
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::responder::{Close, Responder};
-use crate::kafka::session::Context;
 
 /// Topics by id; v10 and v11 have the field and must refuse it.
 const IDS_FROM: i16 = 12;

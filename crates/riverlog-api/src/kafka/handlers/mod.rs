@@ -79,8 +79,8 @@ use riverlog_wire::messages::{ApiKey, Request};
 use riverlog_wire::primitives::Reader;
 use riverlog_wire::{ErrorCode, TopicId};
 
+use super::context::Context;
 use super::responder::{Close, Responder};
-use super::session::Context;
 
 /// Every API that is served, in one place: what isn't here isn't advertised, and a request for it ends the connection.
 macro_rules! served {

@@ -11,8 +11,8 @@ use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset};
 
 use super::commits::{codes, place};
 use super::topic_by;
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 /// Topics by id.
 const IDS_FROM: i16 = 10;

@@ -8,8 +8,8 @@ use riverlog_wire::messages::offset_delete_response::{
 };
 use riverlog_wire::messages::{OffsetDeleteRequest, OffsetDeleteResponse};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: OffsetDeleteRequest, responder: Responder) {
     let image = context.door.node.image();

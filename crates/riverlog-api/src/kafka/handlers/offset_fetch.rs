@@ -15,9 +15,9 @@ use riverlog_wire::messages::{OffsetFetchRequest, OffsetFetchResponse};
 use riverlog_wire::{ErrorCode, TopicId};
 
 use super::topic_by;
+use crate::kafka::context::Context;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 /// First version that can ask for stable offsets.
 const STABLE_FROM: i16 = 7;

@@ -9,8 +9,8 @@ use riverlog_wire::messages::offset_for_leader_epoch_response::{
 };
 use riverlog_wire::messages::{OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(
     context: &Context<'_>,

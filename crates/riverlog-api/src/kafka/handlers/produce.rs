@@ -23,10 +23,10 @@ use riverlog_wire::{ErrorCode, Offset};
 
 use super::transactions::on_the_way;
 use super::{leaders, millis};
+use crate::kafka::context::Context;
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::{Close, Responder};
-use crate::kafka::session::Context;
 
 /// zstd came with v7 (KIP-110); older clients can't read what they write.
 const ZSTD_FROM: i16 = 7;

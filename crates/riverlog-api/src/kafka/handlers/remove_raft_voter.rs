@@ -5,9 +5,9 @@ use riverlog_wire::messages::{RemoveRaftVoterRequest, RemoveRaftVoterResponse};
 use riverlog_wire::{BrokerId, ErrorCode};
 
 use super::voters::{self, Asked};
+use crate::kafka::context::Context;
 use crate::kafka::door::VoterChange;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: RemoveRaftVoterRequest, responder: Responder) {
     let voter = BrokerId(request.voter_id);

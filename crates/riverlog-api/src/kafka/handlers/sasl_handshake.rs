@@ -3,8 +3,8 @@
 use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::{SaslHandshakeRequest, SaslHandshakeResponse};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(_: &Context<'_>, _: SaslHandshakeRequest, responder: Responder) {
     responder.send(&SaslHandshakeResponse {

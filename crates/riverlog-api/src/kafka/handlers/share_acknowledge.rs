@@ -13,10 +13,10 @@ use riverlog_wire::messages::{ShareAcknowledgeRequest, ShareAcknowledgeResponse}
 
 use super::leaders;
 use super::share::{acknowledgements, lock_timeout, member_of};
+use crate::kafka::context::Context;
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 use crate::kafka::share_sessions::{Ask, Place};
 
 pub(super) fn handle(

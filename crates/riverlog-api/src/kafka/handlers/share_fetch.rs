@@ -16,10 +16,10 @@ use riverlog_wire::messages::{ShareFetchRequest, ShareFetchResponse};
 
 use super::share::{Said, acknowledgements, member_of};
 use super::{leaders, millis};
+use crate::kafka::context::Context;
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::{Close, Responder};
-use crate::kafka::session::Context;
 use crate::kafka::share_sessions::{Ask, Place, Plan};
 
 /// Never more than the limit (KIP-1206).

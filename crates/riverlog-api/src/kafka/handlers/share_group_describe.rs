@@ -9,9 +9,9 @@ use riverlog_wire::messages::share_group_describe_response::{
 use riverlog_wire::messages::{ShareGroupDescribeRequest, ShareGroupDescribeResponse};
 
 use super::operations;
+use crate::kafka::context::Context;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(
     context: &Context<'_>,

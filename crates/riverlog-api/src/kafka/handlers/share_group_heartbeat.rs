@@ -6,8 +6,8 @@ use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::share_group_heartbeat_response::{Assignment, TopicPartitions};
 use riverlog_wire::messages::{ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(
     context: &Context<'_>,

@@ -19,9 +19,9 @@ use riverlog_wire::messages::{
 use riverlog_wire::primitives::Reader;
 
 use super::operations;
+use crate::kafka::context::Context;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 /// What is said of a topology's description (KIP-1331).
 const NOT_REQUESTED: i8 = 0;

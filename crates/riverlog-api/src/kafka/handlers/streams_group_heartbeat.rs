@@ -21,9 +21,9 @@ use riverlog_wire::messages::streams_group_heartbeat_response::{
 use riverlog_wire::messages::{StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse};
 
 use super::millis;
+use crate::kafka::context::Context;
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 /// When a member comes again whose internal topics have just been made: the group hears of them in a moment.
 const SOON: Duration = Duration::from_millis(200);

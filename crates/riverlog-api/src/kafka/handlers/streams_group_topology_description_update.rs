@@ -9,8 +9,8 @@ use riverlog_wire::messages::{
 };
 use riverlog_wire::primitives::Writer;
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 /// The most bytes of a description that is kept.
 const LARGEST: usize = 256 * 1024;

@@ -6,8 +6,8 @@ use riverlog_node::Reply;
 use riverlog_wire::messages::{SyncGroupRequest, SyncGroupResponse};
 use riverlog_wire::{ErrorCode, Generation};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: SyncGroupRequest, responder: Responder) {
     let version = context.version;

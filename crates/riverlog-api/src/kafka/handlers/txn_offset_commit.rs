@@ -10,8 +10,8 @@ use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, ProducerEpoch, P
 
 use super::commits::{codes, place};
 use super::topic_by;
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 /// Clients that know TRANSACTION_ABORTABLE.
 const ABORTABLE_FROM: i16 = 4;

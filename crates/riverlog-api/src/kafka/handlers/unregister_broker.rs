@@ -5,8 +5,8 @@ use riverlog_node::Reply;
 use riverlog_wire::messages::{UnregisterBrokerRequest, UnregisterBrokerResponse};
 use riverlog_wire::{BrokerId, ErrorCode};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(
     context: &Context<'_>,

@@ -7,8 +7,8 @@ use riverlog_wire::messages::update_features_request::FeatureUpdateKey;
 use riverlog_wire::messages::update_features_response::UpdatableFeatureResult;
 use riverlog_wire::messages::{UpdateFeaturesRequest, UpdateFeaturesResponse};
 
+use crate::kafka::context::Context;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 /// Upgrade types by their numbers.
 const UPGRADE: i8 = 1;

@@ -2,8 +2,8 @@
 
 use riverlog_wire::{BrokerId, ErrorCode};
 
+use crate::kafka::context::Context;
 use crate::kafka::door::VoterChange;
-use crate::kafka::session::Context;
 
 /// What is answered.
 pub(super) type Outcome = (ErrorCode, Option<String>);

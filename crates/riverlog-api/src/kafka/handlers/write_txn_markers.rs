@@ -10,9 +10,9 @@ use riverlog_wire::messages::write_txn_markers_response::{
 use riverlog_wire::messages::{WriteTxnMarkersRequest, WriteTxnMarkersResponse};
 use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId};
 
+use crate::kafka::context::Context;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
-use crate::kafka::session::Context;
 
 pub(super) fn handle(context: &Context<'_>, request: WriteTxnMarkersRequest, responder: Responder) {
     let shape: Vec<WritableTxnMarker> = request.markers.clone();

@@ -9,6 +9,7 @@ use riverlog_mutants::{Mutant, active};
 use riverlog_wire::ErrorCode;
 use riverlog_wire::primitives::MAX_STRING_LEN;
 
+use super::refused::{fence, refused_join};
 use super::{Classic, Context, Gathering, MAX_PENDING, Member, NEW_MEMBER_TIMEOUT, State};
 use crate::groups::{GroupAnswer, GroupSettings, Join, JoinAnswer, Token};
 
@@ -94,7 +95,7 @@ impl Classic {
                     .insert(id.clone(), cx.now.mono.saturating_add(join.session_timeout));
                 let again = JoinAnswer {
                     member: id.to_string(),
-                    ..refused(&join, ErrorCode::MEMBER_ID_REQUIRED)
+                    ..refused_join(&join, ErrorCode::MEMBER_ID_REQUIRED)
                 };
                 cx.answer(token, GroupAnswer::Join(again));
             }
@@ -170,7 +171,7 @@ impl Classic {
             && let Some(before) = member.join.replace(token)
         {
             // The client gave up on that one; it must not stay without an answer.
-            let mut answer = refused(&Join::default(), ErrorCode::REBALANCE_IN_PROGRESS);
+            let mut answer = refused_join(&Join::default(), ErrorCode::REBALANCE_IN_PROGRESS);
             id.clone_into(&mut answer.member);
             cx.answer(before, GroupAnswer::Join(answer));
         }
@@ -413,34 +414,8 @@ pub(in crate::groups) fn new_member_id(join: &Join) -> String {
     format!("{name}-{}", uuid(join.random))
 }
 
-/// The answer to a join that came to nothing.
-pub(in crate::groups) fn refused(join: &Join, error: ErrorCode) -> JoinAnswer {
-    JoinAnswer {
-        error,
-        generation: (-1).into(),
-        protocol_type: None,
-        protocol_name: None,
-        leader: String::new(),
-        skip_assignment: false,
-        member: join.member.clone(),
-        members: Vec::new(),
-    }
-}
-
 fn refuse(token: Token, join: &Join, error: ErrorCode, cx: &mut Context<'_>) {
-    cx.answer(token, GroupAnswer::Join(refused(join, error)));
-}
-
-/// Answers what is parked for a member that is removed or replaced.
-pub(super) fn fence(id: &str, member: &mut Member, error: ErrorCode, cx: &mut Context<'_>) {
-    if let Some(token) = member.join.take() {
-        let mut answer = refused(&Join::default(), error);
-        id.clone_into(&mut answer.member);
-        cx.answer(token, GroupAnswer::Join(answer));
-    }
-    if let Some(token) = member.sync.take() {
-        cx.answer(token, super::sync::refused(error));
-    }
+    cx.answer(token, GroupAnswer::Join(refused_join(join, error)));
 }
 
 /// As Java shows a UUID.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use riverlog_mutants::{Mutant, active};
 use riverlog_wire::ErrorCode;
 
+use super::refused::fence;
 use super::{CONSUMER, Classic, Context, Member, State};
 use crate::groups::migrate::Moving;
 
@@ -46,7 +47,7 @@ impl Classic {
     pub(in crate::groups) fn dissolve(&self, cx: &mut Context<'_>) {
         for (id, member) in &self.members {
             let mut member = Member::clone(member);
-            super::join::fence(id, &mut member, ErrorCode::REBALANCE_IN_PROGRESS, cx);
+            fence(id, &mut member, ErrorCode::REBALANCE_IN_PROGRESS, cx);
         }
     }
 

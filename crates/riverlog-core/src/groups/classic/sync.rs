@@ -8,6 +8,7 @@ use bytes::Bytes;
 use riverlog_mutants::{Mutant, active};
 use riverlog_wire::ErrorCode;
 
+use super::refused::{fence, refused_sync};
 use super::{Classic, Context, State};
 use crate::groups::{GroupAnswer, Sync, Token};
 
@@ -53,7 +54,7 @@ impl Classic {
         if let Some((_, member)) = self.members.get_key_value(sync.member.as_str())
             && let Some(before) = member.sync
         {
-            cx.answer(before, refused(ErrorCode::REBALANCE_IN_PROGRESS));
+            cx.answer(before, refused_sync(ErrorCode::REBALANCE_IN_PROGRESS));
         }
         if let Some(member) = self.members.get_mut(sync.member.as_str()) {
             let member = Arc::make_mut(member);
@@ -109,7 +110,7 @@ impl Classic {
             let member = Arc::make_mut(member);
             member.session_until = cx.now.mono.saturating_add(member.session_timeout);
             if let Some(token) = member.sync.take() {
-                cx.answer(token, refused(ErrorCode::REBALANCE_IN_PROGRESS));
+                cx.answer(token, refused_sync(ErrorCode::REBALANCE_IN_PROGRESS));
             }
         }
     }
@@ -161,7 +162,7 @@ impl Classic {
         let Some(mut member) = self.members.remove(id) else {
             return;
         };
-        super::join::fence(
+        fence(
             id,
             Arc::make_mut(&mut member),
             ErrorCode::UNKNOWN_MEMBER_ID,
@@ -175,15 +176,5 @@ impl Classic {
         if self.leader.as_deref() == Some(id) {
             self.leader = self.members.keys().next().cloned();
         }
-    }
-}
-
-/// The answer to a sync that came to nothing.
-pub(in crate::groups) fn refused(error: ErrorCode) -> GroupAnswer {
-    GroupAnswer::Sync {
-        error,
-        protocol_type: None,
-        protocol_name: None,
-        assignment: Bytes::new(),
     }
 }
