@@ -290,6 +290,24 @@ impl Leader {
         Ok(moved)
     }
 
+    /// What a follower has said waits for an answer and is looked at once more. It counts as before, but nobody was heard now: the follower
+    /// may have another leader since.
+    pub fn on_follower_waits(
+        &mut self,
+        who: BrokerId,
+        broker_epoch: i64,
+        epoch: LeaderEpoch,
+        position: Position,
+        now: Now,
+    ) -> Result<Option<Offset>, FollowerError> {
+        let heard = self.followers.get(&who).and_then(|f| f.heard);
+        let moved = self.on_follower_fetch(who, broker_epoch, epoch, position, now)?;
+        if let Some(follower) = self.followers.get_mut(&who) {
+            follower.heard = heard;
+        }
+        Ok(moved)
+    }
+
     /// The in-sync set to ask the controller for, with the broker epochs of its members, when it should be another one: without those that
     /// lag, with those that have caught up. `own`: this replica, and its broker epoch. `epoch_of`: the broker epoch of a node that
     /// is registered and up; others aren't asked for.

@@ -321,7 +321,8 @@ fn refused_once_heard(
     for other in (1..=3).filter(|id| *id != at) {
         cluster.cut.insert((other, at));
     }
-    for _ in 0..5 {
+    // Longer than a follower's ask waits for an answer: what waits isn't heard again.
+    for _ in 0..15 {
         assert_eq!(ask(cluster), meanwhile);
         cluster.run(Duration::from_millis(100));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use riverlog_core::Now;
-use riverlog_core::replica::{FollowerAnswer, Position};
+use riverlog_core::replica::{FollowerAnswer, FollowerError, Leader, Position};
 use riverlog_log::{Log, LogKey, Read, ReadError, ReadPlan};
 use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset};
@@ -128,9 +128,14 @@ impl Node {
             waiting.0.insert(conversation, parked);
         }
         let most = left;
+        let word = Word {
+            from,
+            broker_epoch,
+            waits: false,
+        };
         let mut served = Vec::new();
         for ask in &asks {
-            served.extend(self.serve(from, broker_epoch, ask, &mut left, now));
+            served.extend(self.serve(word, ask, &mut left, now));
         }
         if !served.iter().any(|s| s.news) {
             let (_, first) = self
@@ -171,8 +176,13 @@ impl Node {
         now: Now,
     ) {
         if self.is_lives_epoch(from, broker_epoch) {
+            let word = Word {
+                from,
+                broker_epoch,
+                waits: false,
+            };
             for ask in asks {
-                self.serve(from, broker_epoch, ask, &mut 0, now);
+                self.serve(word, ask, &mut 0, now);
             }
         }
     }
@@ -197,14 +207,7 @@ impl Node {
     }
 
     /// Takes a follower's word, and looks for what is new to it.
-    fn serve(
-        &self,
-        from: BrokerId,
-        broker_epoch: i64,
-        ask: &PeerAsk,
-        left: &mut usize,
-        now: Now,
-    ) -> Option<Served> {
+    fn serve(&self, word: Word, ask: &PeerAsk, left: &mut usize, now: Now) -> Option<Served> {
         let Some(partition) = self.by_key(ask.key) else {
             return Some(refused(ask.key, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION));
         };
@@ -212,7 +215,7 @@ impl Node {
         let mut owed = Owed::default();
         let served = {
             let mut state = partition.state.lock();
-            state.serve(from, broker_epoch, ask, max, now, &mut owed)
+            state.serve(word, ask, max, now, &mut owed)
         };
         self.settle(&partition, owed, now);
         let served = served.unwrap_or_else(|error| refused(ask.key, error));
@@ -241,7 +244,7 @@ impl Node {
             };
             let (mut left, _) = self.room(parked.catches_up, now);
             let most = left;
-            let served = self.serve(conversation.0, parked.broker_epoch, ask, &mut left, now);
+            let served = self.serve(parked.word(conversation.0), ask, &mut left, now);
             let served = served.into_iter().collect();
             self.send_served(conversation, parked.number, served, most, now);
         }
@@ -257,7 +260,7 @@ impl Node {
         let most = left;
         let mut served = Vec::new();
         for ask in parked.asks.values() {
-            served.extend(self.serve(follower, parked.broker_epoch, ask, &mut left, now));
+            served.extend(self.serve(parked.word(follower), ask, &mut left, now));
         }
         self.send_served(conversation, parked.number, served, most, now);
     }
@@ -315,6 +318,40 @@ impl Node {
     }
 }
 
+/// Whose word it is.
+#[derive(Clone, Copy)]
+struct Word {
+    from: BrokerId,
+    broker_epoch: i64,
+    /// It was heard before, and waits since.
+    waits: bool,
+}
+
+impl Word {
+    fn heard(
+        self,
+        leader: &mut Leader,
+        epoch: LeaderEpoch,
+        said: Position,
+        now: Now,
+    ) -> Result<Option<Offset>, FollowerError> {
+        match self.waits {
+            true => leader.on_follower_waits(self.from, self.broker_epoch, epoch, said, now),
+            false => leader.on_follower_fetch(self.from, self.broker_epoch, epoch, said, now),
+        }
+    }
+}
+
+impl Parked {
+    fn word(&self, from: BrokerId) -> Word {
+        Word {
+            from,
+            broker_epoch: self.broker_epoch,
+            waits: true,
+        }
+    }
+}
+
 fn lane_of(catches_up: Option<usize>) -> Lane {
     match catches_up {
         None => Lane::Tail,
@@ -337,8 +374,7 @@ fn refused(key: LogKey, error: ErrorCode) -> Served {
 impl State {
     fn serve(
         &mut self,
-        from: BrokerId,
-        broker_epoch: i64,
+        word: Word,
         ask: &PeerAsk,
         max_bytes: usize,
         now: Now,
@@ -362,10 +398,7 @@ impl State {
                 written: ask.written,
                 synced: ask.synced,
             };
-            let epoch = ask.epoch;
-            let moved = self
-                .leader
-                .on_follower_fetch(from, broker_epoch, epoch, said, now);
+            let moved = word.heard(&mut self.leader, ask.epoch, said, now);
             if let Ok(Some(_)) = moved {
                 self.watermark_moved(owed);
             }
@@ -392,15 +425,14 @@ impl State {
             synced: ask.synced.min(written),
         };
         // What was given to it and isn't written here yet it can't have.
-        let moved = self
-            .leader
-            .on_follower_fetch(from, broker_epoch, ask.epoch, said, now)
+        let moved = word
+            .heard(&mut self.leader, ask.epoch, said, now)
             .map_err(|error| error.error_code())?;
         if moved.is_some() {
             self.watermark_moved(owed);
         }
         if let Standing::Leads(leading) = &mut self.standing {
-            leading.starts.insert(from, ask.log_start);
+            leading.starts.insert(word.from, ask.log_start);
         }
         self.answer_under_min_isr(owed);
         owed.isr |= self.leader.isr_len() < self.replicas && !self.leader.caught_up().is_empty();
