@@ -36,6 +36,8 @@ marks! {
         WalLapped,
         /// Recovery cut a torn tail.
         TornTailCut,
+        /// The last group of the write-ahead log had its head, and not its entries.
+        TornGroupRefused,
         /// Recovery did an entry of the write-ahead log again.
         EntryDoneAgain,
         /// A batch was recognised as a duplicate.
@@ -120,6 +122,10 @@ marks! {
         NobodyLeads,
         /// A node was fenced that nobody had heard of.
         NodeFenced,
+        /// A node that was fenced a moment ago was listed.
+        FencedListed,
+        /// One that was fenced for a session wasn't.
+        FencedLeftOut,
         /// A node was taken for gone, as its process had ended.
         NodeGone,
         /// A node that was taken for gone was heard of later.

@@ -130,6 +130,9 @@ impl Node {
     /// are let in, or were within a session.
     pub fn lists(&self, broker: &BrokerImage) -> bool {
         !broker.fenced || !self.was_let_in() || {
+            if active(Mutant::FencedNotListed) {
+                return false;
+            }
             let lately = self.membership.fenced_lately.lock();
             lately.contains(broker.id, self.settings.cluster.session, self.latest())
         }

@@ -53,14 +53,13 @@ pub(crate) struct Swarm {
     pub(crate) group_cut: u64,
     /// The same for a full disk that meets the next cleaned segment.
     pub(crate) full_clean: u64,
-    /// Of 16 batches of producers, how many have the size at which sectors of the write-ahead log begin with the offset of an entry: with the
-    /// old sector behind the new one, an entry names one partition and holds what was written to another.
-    pub(crate) aligned: u64,
     pub(crate) freeze: u64,
     pub(crate) clock: u64,
     pub(crate) reset: u64,
     /// Of 1,000 requests, how many are late, lost, answered to nobody or come twice.
     pub(crate) network: u64,
+    /// Whether the process often dies soon after all records of a partition were deleted.
+    pub(crate) lost_heads: bool,
     /// How many clients delete records. Many of them do nothing else, in small steps.
     pub(crate) trimmers: usize,
     /// Whether a client makes and deletes a topic over and over.
@@ -209,11 +208,11 @@ impl Swarm {
             swap_cut: 0,
             group_cut: 0,
             full_clean: 0,
-            aligned: 0,
             freeze: one_of(random, &[0, 0, 2]),
             clock: one_of(random, &[0, 0, 3]),
             reset: one_of(random, &[0, 0, 3]),
             network: one_of(random, &[0, 0, 10, 50]),
+            lost_heads: false,
             trimmers,
             maker: random.chance(1, 3),
             flips: random.chance(1, 3),
@@ -359,7 +358,6 @@ impl Swarm {
             self.power_cut = self.power_cut.min(2);
         } else if seed % 5 == 2 {
             self.group_cut = 10;
-            self.aligned = 15;
             // Several entries in a group, and soon another one in its place.
             self.producers = self.producers.max(5);
             self.think = self.think.min(Duration::from_millis(2));
@@ -384,6 +382,45 @@ impl Swarm {
             self.clean_stop = 0;
             self.disk_error = 0;
             self.group_cut = 0;
+        }
+        self
+    }
+
+    /// One of seven seeds loses the heads of partitions whose records lie in segments alone, with all that those say of producers, and a process that dies soon afterwards.
+    pub(crate) fn with_lost_heads(mut self, seed: u64) -> Swarm {
+        if seed % 7 != 3 || self.keyed.is_some() {
+            return self;
+        }
+        self.lost_heads = true;
+        self.trimmers = 1;
+        self.producers = 5;
+        self.think = self.think.min(Duration::from_millis(20));
+        self.kill = 0;
+        self.power_cut = 0;
+        let configs = &mut self.settings.configs;
+        configs.insert("log.segment.bytes".to_owned(), "1024".to_owned());
+        // Nothing else syncs what is left.
+        self.settings.retention_check_ms = 60_000;
+        self.topics.truncate(1);
+        for topic in &mut self.topics {
+            topic.partitions = topic.partitions.min(2);
+            topic.sync = false;
+            topic.trimmed = true;
+            topic.keeps = None;
+            topic.bound = None;
+            let own = [
+                "riverlog.durability",
+                "riverlog.retention.records",
+                "riverlog.max.records",
+            ];
+            topic
+                .configs
+                .retain(|(key, _)| !own.contains(&key.as_str()));
+            let durability = (
+                "riverlog.durability".to_owned(),
+                Some("page-cache".to_owned()),
+            );
+            topic.configs.push(durability);
         }
         self
     }

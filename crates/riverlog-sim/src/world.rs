@@ -61,6 +61,8 @@ pub(crate) enum Event {
     PowerCut,
     /// The machine is switched off.
     Unplug,
+    /// The process dies soon after the head of a partition has gone.
+    Kill,
     Start,
     HealDisk,
 }
@@ -111,7 +113,8 @@ pub fn run(seed: u64, options: Options) -> Report {
         .with_subscribers(seed)
         .with_shares(seed)
         .with_groups(seed)
-        .with_timed_faults(seed);
+        .with_timed_faults(seed)
+        .with_lost_heads(seed);
     let clients = Client::all(&swarm);
     if let Some(pace) = options.pace {
         swarm.think = Duration::from_secs(clients.len() as u64) / pace.max(1) as u32;
@@ -324,6 +327,8 @@ impl World {
             Event::Run(..) | Event::Done(..) | Event::Tick(_) | Event::Arrive(..) => {}
             Event::PowerCut => self.power_cut()?,
             Event::Unplug => faults::unplug(self)?,
+            Event::Kill if self.core.healing => {}
+            Event::Kill => self.die("killed after a head has gone")?,
             Event::Start => self.core.start_node()?,
             Event::HealDisk => {
                 self.core.disk.heal();

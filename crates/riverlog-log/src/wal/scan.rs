@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use riverlog_mutants::{Mutant, active};
+use riverlog_mutants::{Mark, Mutant, active, sometimes};
 
 use super::format::{BLOCK, GROUP_HEADER, GroupHeader, Logged, decode_body, group_bytes};
 use super::ring::{Segment, slot_path};
@@ -96,6 +96,7 @@ impl Files<'_> {
         let body = bytes.slice(body..until);
         let torn = crc_fast::crc32_iscsi(&body) != header.body_crc;
         if torn && !active(Mutant::TornGroupAccepted) {
+            sometimes(Mark::TornGroupRefused);
             return None;
         }
         let entries = decode_body(&header, body)?;

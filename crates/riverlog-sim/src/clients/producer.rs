@@ -16,9 +16,6 @@ use crate::world::{Core, Outcome};
 
 /// Batches that are sent once all faults are healed.
 const ENOUGH: u64 = 20;
-/// Bytes of a batch with which the second entry of a group of the write-ahead log has what says which partition it is of at the end of the first
-/// sector, and its offset and batch in the next one: 512 - 28 = 80 + 44 + 360, with the heads of the group and of its entries.
-const ALIGNED: usize = 360;
 
 #[derive(Debug)]
 pub(crate) struct Producer {
@@ -153,32 +150,15 @@ impl Producer {
             });
         }
         let sequence = self.sequences.get(&place).copied().unwrap_or(Sequence(0));
-        let begun = |codec| {
-            let mut batch = BatchBuilder::new(codec);
-            if let Some((id, epoch)) = self.id {
-                batch.producer(id, epoch, sequence);
-            }
-            batch
-        };
+        let mut batch = BatchBuilder::new(codec);
+        if let Some((id, epoch)) = self.id {
+            batch.producer(id, epoch, sequence);
+        }
         let now_ms = core.now().wall_ms;
-        let fill = |mut batch: BatchBuilder, key: &[u8]| {
-            for (at, value) in values.iter().enumerate() {
-                let key = if at == 0 { key } else { b"key" };
-                batch.push(now_ms, Some(key), Some(value.as_bytes()), &[]);
-            }
-            batch.build()
-        };
-        let bytes = match core.swarm.aligned {
-            aligned if aligned > 0 && core.random.below(16) < aligned => {
-                let start = || begun(Compression::None);
-                let key = [b'k'; ALIGNED];
-                // Lengths of keys from 64 bytes on take two bytes themselves.
-                let more = ALIGNED.saturating_sub(fill(start(), &key[..64]).len());
-                fill(start(), &key[..(64 + more).min(ALIGNED)])
-            }
-            _ => fill(begun(codec), b"key"),
-        };
-        (place, values, bytes)
+        for value in &values {
+            batch.push(now_ms, Some(b"key"), Some(value.as_bytes()), &[]);
+        }
+        (place, values, batch.build())
     }
 
     pub(crate) fn outcome(&mut self, core: &mut Core, outcome: Outcome) -> Result<(), Violation> {

@@ -4,7 +4,7 @@ use riverlog_wire::Offset;
 
 use crate::model::{Place, Violation};
 use crate::wire;
-use crate::world::{Core, Outcome};
+use crate::world::{Core, Event, Outcome};
 
 #[derive(Debug, Default)]
 pub(crate) struct Trimmer {
@@ -20,7 +20,12 @@ impl Trimmer {
             return;
         }
         let eager = core.swarm.trimmers > 1;
-        if !core.random.chance(1, if eager { 2 } else { 10 }) {
+        let often = match core.swarm.lost_heads {
+            true => 4,
+            false if eager => 2,
+            false => 10,
+        };
+        if !core.random.chance(1, often) {
             return;
         }
         let places: Vec<Place> = core
@@ -36,7 +41,11 @@ impl Trimmer {
         let span = (seen.high_watermark - seen.log_start_offset).max(0) as u64;
         let step = if eager { span.min(2) } else { span };
         let mut before = seen.log_start_offset + core.random.below(step + 1) as i64;
-        if !eager && core.random.chance(1, 5) {
+        if !eager
+            && core
+                .random
+                .chance(1, if core.swarm.lost_heads { 2 } else { 5 })
+        {
             before = Offset(-1);
         }
         self.waits = true;
@@ -61,6 +70,11 @@ impl Trimmer {
                 Outcome::Deleted(Ok(start)) => Some(start),
                 _ => None,
             };
+            if core.swarm.lost_heads && before == Offset(-1) && to.is_some() {
+                // Before its producers have written much more.
+                let soon = 2 * core.swarm.think.as_micros() as u64 + core.swarm.lag;
+                core.schedule_in(soon, Event::Kill);
+            }
             core.model.deleted(place, before, to);
         }
         Ok(())

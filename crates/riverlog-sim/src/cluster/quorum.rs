@@ -185,10 +185,13 @@ impl World {
                     ));
                     self.model.becomes((topic, index), p)?;
                 }
-                Ok(Some(MetadataRecord::Broker(b))) => self.note(format_args!(
-                    "broker {}: epoch {}, fenced {}",
-                    b.id, b.epoch, b.fenced
-                )),
+                Ok(Some(MetadataRecord::Broker(b))) => {
+                    self.note(format_args!(
+                        "broker {}: epoch {}, fenced {}",
+                        b.id, b.epoch, b.fenced
+                    ));
+                    self.listed.agreed(&b, self.clock);
+                }
                 _ => {}
             }
         }

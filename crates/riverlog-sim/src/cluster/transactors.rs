@@ -210,6 +210,9 @@ impl World {
         let txn = transactor.now();
         self.note(format_args!("{number}: {txn:?} commits {commit}"));
         self.groups.transactions.decide(txn, commit);
+        if self.is_overtaken(&id) {
+            return self.member_thinks(me, true);
+        }
         let command = TransactionCommand::End {
             id,
             producer_id: producer.0,
@@ -225,14 +228,16 @@ impl World {
     fn transactor_asks(&mut self, me: usize, asked: Asked, command: TransactionCommand) {
         // As the metadata of some node has it, which may be old.
         let any = self.groups.random.below(self.machines.len() as u64) as usize;
+        let (any, past) = self.looks_by(me, any);
         let found = self.node(any).filter(|_| self.is_up(any));
         let at = found.and_then(|(node, now)| node.transaction_coordinator(command.id(), now));
         let at = at.map(|broker| broker.0 as usize - 1);
+        let at = at.filter(|at| Some(*at) != past);
         let (number, found) = self.member_asks(me, at);
+        let Some((node, now)) = found else { return };
         if let Some(transactor) = self.groups.transactor(me) {
             transactor.asked = asked;
         }
-        let Some((node, now)) = found else { return };
         let inbox = self.member_inbox();
         let reply = Reply::new(move |answer| {
             inbox
@@ -250,11 +255,11 @@ impl World {
     ) {
         let at = self.leader_as_known(ID, partition);
         let (number, found) = self.member_asks(me, at);
+        let Some((node, now)) = found else { return };
         let Some(transactor) = self.groups.transactor(me) else {
             return;
         };
         transactor.asked = Asked::Send(partition);
-        let Some((node, now)) = found else { return };
         let value = value_of(transactor.now(), transactor.count);
         let sequence = transactor.sequences.get(&partition).copied().unwrap_or(0);
         let mut batch = BatchBuilder::new(Compression::None);
@@ -323,8 +328,11 @@ impl World {
                         transactor.sequences = sequences;
                     }
                     transactor.producer = Some((producer_id, epoch));
+                    // What comes late is of an epoch that is over.
+                    transactor.is_unsure &= is_same;
                     transactor.progress += 1;
                     self.groups.transactions.ended(txn, commit);
+                    self.gets_ahead(me);
                     self.note(format_args!("{number}: {txn:?} has ended"));
                     return Ok(false);
                 }
@@ -345,6 +353,8 @@ impl World {
                 return Ok(false);
             }
             (_, Heard::Sent(Some(error))) => error,
+            // Nobody was there to be asked.
+            _ if matches!(asked, Asked::Nothing) => return Ok(true),
             // It wasn't answered.
             _ => {
                 transactor.is_unsure = true;

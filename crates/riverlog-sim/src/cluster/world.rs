@@ -16,9 +16,11 @@ use riverlog_wire::{BrokerId, ErrorCode, Offset};
 use super::clients::{Client, Outcome};
 use super::echoes::Echoes;
 use super::groups::{Due, Groups};
+use super::listed::Listed;
 use super::machine::Machine;
 use super::model::{Model, TOPIC, topic_id};
 use super::moves::Mover;
+use super::overtaken::Overtaken;
 use super::pipelines::{Behind, Pipelines};
 use super::quorum::Quorum;
 use super::swarm::Swarm;
@@ -124,6 +126,8 @@ pub(super) struct World {
     pub(super) swarm: Swarm,
     pub(super) mover: Mover,
     pub(super) unrest: Unrest,
+    pub(super) overtaken: Overtaken,
+    pub(super) listed: Listed,
     pub(super) ways: Ways,
     pub(super) echoes: Echoes,
     pub(super) pipelines: Pipelines,
@@ -193,6 +197,7 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
     let mut swarm = Swarm::draw(&mut random);
     let mover = Mover::draw(seed, &mut swarm);
     let groups = Groups::draw(seed, &mut swarm);
+    let overtaken = Overtaken::draw(seed, groups.has_transactors(), &mut swarm);
     let machines = (0..swarm.nodes)
         .map(|_| Machine::new(random.next_u64()))
         .collect();
@@ -202,6 +207,8 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
         swarm,
         mover,
         unrest: Unrest::draw(seed),
+        overtaken,
+        listed: Listed::default(),
         ways: Ways::draw(seed),
         echoes: Echoes::draw(seed),
         pipelines: Pipelines::draw(seed),
@@ -400,6 +407,7 @@ impl World {
             Event::Behind(behind) => self.arrive_behind(*behind),
             Event::Client(me) => {
                 self.client_step(me);
+                self.check_listed(self.operations as usize % self.machines.len())?;
                 self.perhaps_fail();
                 self.perhaps_move();
                 self.perhaps_unsettle();
@@ -448,6 +456,8 @@ impl World {
             | Event::PowerCut { .. }
             | Event::Restart { .. }
             | Event::Stop { .. } => {}
+            Event::Peer { to, .. }
+                if !self.healing && self.overtaken.keeps_from(to, self.clock) => {}
             Event::Peer { from, to, bytes } => {
                 if let Some((node, now)) = self.node(to) {
                     node.on_peer(BrokerId(from as i32 + 1), &bytes, now);
