@@ -1,5 +1,5 @@
-//! The planted fault that takes a torn group of the write-ahead log for a whole one. It takes a group that has the same entries at the same places as the one that was there
-//! a lap before, and a head of an entry across two sectors, which no seed brings about: so it has a story, that goes well without the fault, and badly with it.
+//! The planted fault that takes a torn group of the write-ahead log for a whole one. To cost what was acknowledged it takes a group that has the same entries at the same places as the one
+//! that was there a lap before, and a head of an entry across two sectors, which seeds seldom bring about: so it has a story, that goes well without the fault, and badly with it.
 
 use std::sync::Arc;
 
