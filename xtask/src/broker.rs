@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn nobody_answers_on_a_free_port() {
-        assert_eq!(known(free_port().unwrap()), 0);
+        assert_eq!(known(address(free_port().unwrap())), 0);
     }
 
     #[test]
@@ -395,7 +395,7 @@ mod tests {
                     .write_all(&[0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, brokers])
                     .unwrap();
             });
-            assert_eq!(known(port), i32::from(brokers));
+            assert_eq!(known(address(port)), i32::from(brokers));
             server.join().unwrap();
         }
     }
