@@ -458,6 +458,7 @@ fn what_is_passed_on_goes_from_one_member_to_another_and_no_further() {
     let passed = PeerMessage {
         to: BrokerId(2),
         bytes: pass_on(12, 1, cut),
+        catches_up: false,
     };
     assert_eq!(hears(1, pass_on(11, 2, cut)), (11.0, vec![passed]));
     assert_eq!(hears(2, pass_on(12, 1, cut)), (12.0, vec![]));
