@@ -347,23 +347,23 @@ pub(super) const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "cluster-latency",
-        about: "three brokers, three copies, acks=all: 1,000 records of 1 KiB a second, each a request, page cache: a rate that Kafka holds too",
+        about: "three brokers, three copies, acks=all: 200 records of 1 KiB a second, each a request, page cache: few enough for Kafka on two cores",
         what: three(&[
             "cluster-produce",
             "--warm-up",
             "--batch",
             "512",
             "--mib",
-            "20",
+            "6",
             "--rate",
-            "1000",
+            "200",
             "--topic-config",
             "riverlog.durability=page-cache",
         ]),
     },
     Bench {
         name: "cluster-latency-synced",
-        about: "the same, 200 a second, synced (Kafka: flush.messages=1)",
+        about: "the same, synced (Kafka: flush.messages=1)",
         what: three(&[
             "cluster-produce",
             "--warm-up",
