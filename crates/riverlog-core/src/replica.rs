@@ -238,6 +238,24 @@ impl Leader {
         position: Position,
         now: Now,
     ) -> Result<Option<Offset>, FollowerError> {
+        let moved = self.take_word(who, epoch, position, now)?;
+        self.hear(who, now);
+        Ok(moved)
+    }
+
+    fn hear(&mut self, who: BrokerId, now: Now) {
+        if let Some(follower) = self.followers.get_mut(&who) {
+            follower.heard = Some(now.mono);
+        }
+    }
+
+    fn take_word(
+        &mut self,
+        who: BrokerId,
+        epoch: LeaderEpoch,
+        position: Position,
+        now: Now,
+    ) -> Result<Option<Offset>, FollowerError> {
         if epoch != self.epoch && !active(Mutant::FollowerEpochUnchecked) {
             return Err(FollowerError::FencedEpoch {
                 who,
@@ -259,7 +277,6 @@ impl Leader {
             .get_mut(&who)
             .ok_or(FollowerError::NotAReplica { who })?;
         follower.position = Some(position);
-        follower.heard = Some(now.mono);
         if at >= end {
             follower.caught_up = now.mono;
             follower.goal = None;
@@ -283,10 +300,8 @@ impl Leader {
         position: Position,
         now: Now,
     ) -> Result<Option<Offset>, FollowerError> {
-        let moved = self.on_follower_position(who, epoch, position, now)?;
-        if let Some(follower) = self.followers.get_mut(&who) {
-            follower.broker_epoch = broker_epoch;
-        }
+        let moved = self.on_follower_waits(who, broker_epoch, epoch, position, now)?;
+        self.hear(who, now);
         Ok(moved)
     }
 
@@ -300,10 +315,9 @@ impl Leader {
         position: Position,
         now: Now,
     ) -> Result<Option<Offset>, FollowerError> {
-        let heard = self.followers.get(&who).and_then(|f| f.heard);
-        let moved = self.on_follower_fetch(who, broker_epoch, epoch, position, now)?;
+        let moved = self.take_word(who, epoch, position, now)?;
         if let Some(follower) = self.followers.get_mut(&who) {
-            follower.heard = heard;
+            follower.broker_epoch = broker_epoch;
         }
         Ok(moved)
     }
