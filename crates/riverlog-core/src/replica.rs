@@ -107,8 +107,8 @@ struct Seen {
     joining: bool,
     /// Under which it last spoke.
     broker_epoch: i64,
-    /// When it last spoke in this epoch.
-    heard: Option<Duration>,
+    /// The latest moment after which it is known to have spoken in this epoch.
+    followed: Option<Duration>,
 }
 
 impl Leader {
@@ -222,7 +222,7 @@ impl Leader {
                 in_sync: false,
                 joining: false,
                 broker_epoch: -1,
-                heard: None,
+                followed: None,
             });
             follower.in_sync = isr.contains(id);
             follower.joining = false;
@@ -232,24 +232,6 @@ impl Leader {
 
     /// A follower says how far it is. Returns the new high watermark when it moved.
     pub fn on_follower_position(
-        &mut self,
-        who: BrokerId,
-        epoch: LeaderEpoch,
-        position: Position,
-        now: Now,
-    ) -> Result<Option<Offset>, FollowerError> {
-        let moved = self.take_word(who, epoch, position, now)?;
-        self.hear(who, now);
-        Ok(moved)
-    }
-
-    fn hear(&mut self, who: BrokerId, now: Now) {
-        if let Some(follower) = self.followers.get_mut(&who) {
-            follower.heard = Some(now.mono);
-        }
-    }
-
-    fn take_word(
         &mut self,
         who: BrokerId,
         epoch: LeaderEpoch,
@@ -300,26 +282,19 @@ impl Leader {
         position: Position,
         now: Now,
     ) -> Result<Option<Offset>, FollowerError> {
-        let moved = self.on_follower_waits(who, broker_epoch, epoch, position, now)?;
-        self.hear(who, now);
-        Ok(moved)
-    }
-
-    /// What a follower has said waits for an answer and is looked at once more. It counts as before, but nobody was heard now: the follower
-    /// may have another leader since.
-    pub fn on_follower_waits(
-        &mut self,
-        who: BrokerId,
-        broker_epoch: i64,
-        epoch: LeaderEpoch,
-        position: Position,
-        now: Now,
-    ) -> Result<Option<Offset>, FollowerError> {
-        let moved = self.take_word(who, epoch, position, now)?;
+        let moved = self.on_follower_position(who, epoch, position, now)?;
         if let Some(follower) = self.followers.get_mut(&who) {
             follower.broker_epoch = broker_epoch;
         }
         Ok(moved)
+    }
+
+    /// A follower followed this leadership at some time after `since`, a moment of this leader's monotonic clock. When its word came doesn't
+    /// say so: it may have been under way for long, and the follower may have another leader since.
+    pub fn on_followed(&mut self, who: BrokerId, since: Duration) {
+        if let Some(follower) = self.followers.get_mut(&who) {
+            follower.followed = follower.followed.max(Some(since));
+        }
     }
 
     /// The in-sync set to ask the controller for, with the broker epochs of its members, when it should be another one: without those that
@@ -381,7 +356,7 @@ impl Leader {
     /// Whether so many others have followed this leadership within `time` that those who haven't are fewer than min ISR: then no later
     /// leader can have had anything acknowledged before that. `now`: on the monotonic clock.
     pub fn is_followed(&self, time: Duration, now: Duration) -> bool {
-        let silent = |f: &&Seen| f.heard.is_none_or(|at| now.saturating_sub(at) > time);
+        let silent = |f: &&Seen| f.followed.is_none_or(|at| now.saturating_sub(at) > time);
         let silent = self.followers.values().filter(silent).count();
         silent < self.effective_min_isr()
     }

@@ -225,6 +225,8 @@ mutants! {
     Cluster {
         /// A coordinator or leader tells what is final for a producer though others may have gone beyond it.
         DoubtsForgotten = "doubts-forgotten",
+        /// What a follower says counts as said when it comes, however long it was under way.
+        StampUnread = "stamp-unread",
         /// Metadata leaves a node out as soon as it is fenced.
         FencedNotListed = "fenced-not-listed",
         /// A leader forgets what it has just refused, and takes what its producer has sent behind it for out of order.

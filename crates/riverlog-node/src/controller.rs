@@ -165,8 +165,11 @@ impl Node {
                 false => self.metadata_end(),
             };
             for (command, reply) in std::mem::take(&mut state.queue) {
-                let (records, answer) =
+                let (records, mut answer) =
                     decide(&proposal.image, &self.controller.settings, &command, now);
+                if let AdminAnswer::Heartbeat { silent, .. } = &mut answer {
+                    *silent = state.seat.silent(now.mono);
+                }
                 for record in &records {
                     position = position + 1;
                     proposal.image.apply(record, position);

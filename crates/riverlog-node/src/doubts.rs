@@ -97,9 +97,9 @@ mod tests {
         let mut doubts = Doubts::default();
         assert!(!doubts.may_refuse(&"asked", &leader, at(10)));
         assert!(!doubts.may_refuse(&"asked", &leader, at(11)));
-        let asks =
-            leader.on_follower_position(nodes[1], LeaderEpoch(1), Position::default(), now(11));
-        asks.expect("a follower");
+        leader.on_followed(nodes[1], at(9));
+        assert!(!doubts.may_refuse(&"asked", &leader, at(11)));
+        leader.on_followed(nodes[1], at(11));
         // Of something else it is not known yet whether it was so a moment ago.
         assert!(!doubts.may_refuse(&"another", &leader, at(12)));
         assert!(doubts.may_refuse(&"asked", &leader, at(12)));

@@ -52,8 +52,6 @@ struct State {
     /// Until when a heartbeat was confirmed, with the metadata that the controller had then and this node hasn't applied yet: others may
     /// lead by it what this one led.
     confirmed: Option<(Duration, Offset)>,
-    /// This node leads the quorum, and a majority doesn't answer it: what it confirms to itself says nothing.
-    unanswered: bool,
 }
 
 impl Membership {
@@ -69,7 +67,6 @@ impl Membership {
                 asked: false,
                 asked_at: Duration::ZERO,
                 confirmed: None,
-                unanswered: false,
             }),
             ends: AtomicU64::new(match quorum {
                 // Nobody has to confirm it.
@@ -103,11 +100,6 @@ impl Membership {
     pub(crate) fn has_lapsed(&self, now: Duration) -> bool {
         let ends = Duration::from_nanos(self.ends.load(Ordering::Relaxed));
         now > ends && !active(Mutant::NeverAside)
-    }
-
-    /// What [`crate::quorum::QuorumEvent::Majority`] says.
-    pub(crate) fn answered(&self, by_majority: bool) {
-        self.state.lock().unanswered = !by_majority;
     }
 }
 
@@ -280,21 +272,23 @@ impl Node {
     pub(crate) fn heartbeat_answered(&self, answer: Result<AdminAnswer, ErrorCode>, now: Now) {
         let image = self.image();
         let mut first = false;
-        let here = self.is_controller();
         {
             let mut state = self.membership.state.lock();
             state.asked = false;
             match answer {
                 Ok(AdminAnswer::Heartbeat {
-                    may_stop, position, ..
+                    may_stop,
+                    position,
+                    silent,
+                    ..
                 }) => {
-                    if !(here && state.unanswered) {
-                        // The controller counts from when it heard this, which was later.
-                        let end = state.asked_at + self.settings.cluster.session;
-                        let waits = state.confirmed.is_some_and(|(_, until)| until <= position);
-                        if !waits {
-                            state.confirmed = Some((end, position));
-                        }
+                    // The controller counts from when it heard this, which was later. Another one counts from when it was elected, which was
+                    // after a majority had answered this one.
+                    let session = self.settings.cluster.session;
+                    let end = (state.asked_at + session).checked_sub(silent);
+                    let waits = state.confirmed.is_some_and(|(_, until)| until <= position);
+                    if let Some(end) = end.filter(|_| !waits) {
+                        state.confirmed = Some((end, position));
                     }
                     first = image.position >= position && !state.caught_up;
                     state.caught_up |= first;
@@ -368,8 +362,6 @@ impl Node {
         state.fenced = mine.fenced;
         drop(state);
         if let_in {
-            let end = now.mono + self.settings.cluster.session;
-            self.membership.lives_until(end);
             // Who waits is answered by the next heartbeat: this image doesn't count yet.
             self.membership.was_let_in.store(true, Ordering::Release);
             let (_, first) = self.timers.add(now.mono, Timer::BeatSoon);

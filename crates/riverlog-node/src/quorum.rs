@@ -23,6 +23,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use riverlog_core::Now;
@@ -91,11 +92,11 @@ pub enum QuorumEvent {
         /// [`Proposal::number`].
         number: u64,
     },
-    /// This node leads the quorum, and a majority of the voters answers it, or doesn't any more: another one may lead by now. Told when it
-    /// changes; a leadership begins with one that does.
+    /// This node leads the quorum, and a majority of the voters, itself included, has confirmed that. Told again and again, more often than
+    /// sessions end: what the controller says of a node's session counts from the last time.
     Majority {
-        /// Whether it does.
-        answers: bool,
+        /// How long ago what they have answered was sent.
+        silent: Duration,
     },
     /// Everything up to an index at once: at the start, and where the entries before it are gone. One that isn't ahead of
     /// what was applied is passed over.
@@ -107,6 +108,8 @@ pub enum QuorumEvent {
 pub(crate) struct Seat {
     pub(crate) term: u64,
     pub(crate) leader: Option<BrokerId>,
+    /// When a majority was asked that has answered, on the monotonic clock.
+    answered: Option<Duration>,
     /// The last entry that was applied.
     index: u64,
     number: u64,
@@ -116,6 +119,12 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
+    /// For how long no majority has answered.
+    pub(crate) fn silent(&self, now: Duration) -> Duration {
+        self.answered
+            .map_or(Duration::MAX, |at| now.saturating_sub(at))
+    }
+
     /// Hands a decision out; returns its number.
     pub(crate) fn propose(&mut self, records: &[MetadataRecord]) -> u64 {
         self.number += 1;
@@ -150,7 +159,10 @@ impl Node {
                 records,
             } => self.quorum_committed(index, term, &records, now),
             QuorumEvent::Refused { number } => self.quorum_refused(number, now),
-            QuorumEvent::Majority { answers } => self.membership.answered(answers),
+            QuorumEvent::Majority { silent } => {
+                let mut state = self.controller.state.lock();
+                state.seat.answered = now.mono.checked_sub(silent).max(state.seat.answered);
+            }
             QuorumEvent::Snapshot(snapshot) => self.quorum_snapshot(&snapshot, now),
         }
     }

@@ -4,13 +4,18 @@
 //! in, and so everything before it: decisions are never made against an older image.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use riverlog_mutants::{Mutant, active};
 use riverlog_node::quorum::QuorumEvent;
 use riverlog_wire::BrokerId;
+use tokio::time::Instant;
 
 use crate::step::Steps;
+
+/// How often the node is told that a majority answers, at most.
+const OFTEN: Duration = Duration::from_millis(50);
 
 #[derive(Clone)]
 pub(crate) struct Leadership {
@@ -26,8 +31,8 @@ struct State {
     /// The term of the last entry that was handed in.
     handed: u64,
     told: (u64, Option<BrokerId>),
-    /// A majority doesn't answer, and the node was told so.
-    unanswered: bool,
+    /// What the node was told last of when a majority was asked that has answered.
+    answered: Option<Instant>,
 }
 
 impl Leadership {
@@ -48,11 +53,12 @@ impl Leadership {
         }
     }
 
-    /// Whether a majority answers this node, where it leads.
-    pub(crate) fn answered(&self, answers: bool) {
+    /// When a majority was asked that has confirmed that this node leads.
+    pub(crate) fn answered(&self, at: Instant) {
         let mut state = self.state.lock();
-        if std::mem::replace(&mut state.unanswered, !answers) == answers {
-            self.steps.event(QuorumEvent::Majority { answers });
+        if state.answered.is_none_or(|told| at >= told + OFTEN) {
+            state.answered = Some(at);
+            self.steps.answered(at);
         }
     }
 

@@ -40,9 +40,6 @@ const MEMBERS: Duration = Duration::from_millis(250);
 /// How long a majority may be silent until the leader is taken for none.
 const LOST: Duration = Duration::from_secs(2);
 
-/// How long it may be silent until the node is told: as soon as another one may have been elected.
-const UNANSWERED: Duration = Duration::from_secs(1);
-
 /// Values of a quorum.
 #[derive(Clone, Debug)]
 pub struct QuorumSettings {
@@ -402,15 +399,22 @@ impl Voter {
         let voters: BTreeSet<DiskId> = members.voter_ids().collect();
         let (term, mut leader) = self.leadership.told();
         // It goes on where it was left, and can't agree on anything meanwhile.
+        let looked = tokio::time::Instant::now();
         let acked = metrics.last_quorum_acked.map(|at| at.into_inner());
         let silent = acked.map(|at| Types::now().saturating_duration_since(at));
         let leads = metrics.current_leader == Some(self.me) && voters.len() > 1;
         if leads && silent.is_none_or(|silent| silent > LOST) {
             leader = None;
         }
-        // A leadership that begins has been voted for by a majority.
-        let unanswered = leads && silent.is_some_and(|silent| silent > UNANSWERED);
-        self.leadership.answered(!unanswered);
+        let alone = metrics.current_leader == Some(self.me) && voters.len() == 1;
+        let confirmed = match alone {
+            true => Some(Duration::ZERO),
+            false => silent.filter(|_| leads),
+        };
+        let at = confirmed.and_then(|silent| looked.checked_sub(silent));
+        if let Some(at) = at {
+            self.leadership.answered(at);
+        }
         *self.status.lock() = Status {
             term,
             leader,

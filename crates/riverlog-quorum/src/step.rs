@@ -4,12 +4,15 @@ use riverlog_core::Now;
 use riverlog_node::Node;
 use riverlog_node::quorum::{MetadataSnapshot, QuorumEvent};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// Something for the node. Steps are taken one after the other, on a thread that may wait for a disk.
 #[derive(Debug)]
 pub enum Step {
     /// For [`Node::on_quorum`].
     Event(QuorumEvent),
+    /// A majority has confirmed that this node leads: what they have answered was sent then.
+    Answered(Instant),
     /// The node's metadata as it is after the steps before this one: a snapshot is made of it.
     Snapshot(SnapshotWanted),
     /// The quorum has ended on this node and nothing follows; why.
@@ -33,6 +36,10 @@ impl Step {
     pub fn take(self, node: &Node, now: Now) -> Result<(), crate::QuorumError> {
         match self {
             Step::Event(event) => node.on_quorum(event, now),
+            Step::Answered(at) => {
+                let silent = at.elapsed();
+                node.on_quorum(QuorumEvent::Majority { silent }, now);
+            }
             Step::Snapshot(wanted) => wanted.answer(node.metadata_snapshot()),
             Step::Ended(error) => return Err(error),
         }
@@ -47,6 +54,10 @@ pub(crate) struct Steps(pub(crate) mpsc::UnboundedSender<Step>);
 impl Steps {
     pub(crate) fn event(&self, event: QuorumEvent) {
         let _ = self.0.send(Step::Event(event));
+    }
+
+    pub(crate) fn answered(&self, at: Instant) {
+        let _ = self.0.send(Step::Answered(at));
     }
 
     pub(crate) fn ended(&self, error: crate::QuorumError) {

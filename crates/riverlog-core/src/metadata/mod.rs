@@ -14,6 +14,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, TopicId};
 
@@ -414,6 +415,9 @@ pub enum AdminAnswer {
         /// How much of the metadata the controller has applied: whoever has as much knows all that was ever committed
         /// before it asked.
         position: Offset,
+        /// For how long no majority had answered the controller when it decided. It was the controller until then, and whoever is now counts
+        /// all sessions anew from a later time. What [`decide`] knows nothing of: its caller says it.
+        silent: Duration,
     },
     /// AllocateProducerIds: the first.
     ProducerIds {

@@ -544,6 +544,23 @@ fn who_joins_has_all_that_was_there_when_the_epoch_began_and_speaks_in_this_life
 }
 
 #[test]
+fn a_leader_is_followed_as_of_what_its_followers_carry_back() {
+    let (mut leader, at) = trio(&[OWN, BrokerId(2), BrokerId(3)]);
+    leader.set_min_isr(2);
+    let seconds = |n| at(n).mono;
+    let spoke = leader.on_follower_position(BrokerId(2), LeaderEpoch(5), at_both(4), at(20));
+    spoke.unwrap();
+    // When that was said isn't known.
+    assert!(!leader.is_followed(seconds(9), seconds(20)));
+    leader.on_followed(BrokerId(2), seconds(12));
+    leader.on_followed(BrokerId(2), seconds(10));
+    assert!(leader.is_followed(seconds(9), seconds(21)));
+    assert!(!leader.is_followed(seconds(9), seconds(22)));
+    leader.on_followed(BrokerId(9), seconds(22));
+    assert!(!leader.is_followed(seconds(9), seconds(22)));
+}
+
+#[test]
 fn who_is_asked_for_counts_until_another_change_outdates_the_ask() {
     let (mut leader, at) = trio(&[OWN]);
     let epoch_of = |id: BrokerId| Some(100 + i64::from(id.0));

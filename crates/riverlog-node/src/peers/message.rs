@@ -1,5 +1,7 @@
 //! Peer messages as bytes: `docs/protocol/peer.md`.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, AdminResult, Roundabout};
 use riverlog_core::replica::FollowerAnswer;
@@ -8,7 +10,7 @@ use riverlog_log::{LogKey, Marker};
 use riverlog_wire::primitives::{DecodeError, Reader, Writer};
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, PartitionIndex};
 
-use crate::replication::{PeerAsk, PeerPart};
+use crate::replication::{PeerAsk, PeerPart, Stamp};
 use crate::share::{ShareQuestion, ShareSaid};
 
 mod command;
@@ -47,10 +49,14 @@ mod answer {
 const AILING: u32 = 0;
 /// The tag of an answer's position.
 const POSITION: u32 = 0;
+/// The tag of an answer to a heartbeat: for how long no majority has answered the controller, in nanoseconds.
+const SILENT: u32 = 1;
 /// The tag of the log starts of what is asked, in its order.
 const STARTS: u32 = 0;
 /// The tag of an ask of copies that catch up: how much they take at once.
 const CATCHES_UP: u32 = 1;
+/// The tag of the stamp of an answer with records, and of what a follower says after it.
+const STAMP: u32 = 2;
 
 mod outcome {
     pub(super) const FAILED: u8 = 0;
@@ -78,13 +84,20 @@ pub(crate) enum Message {
         asks: Vec<PeerAsk>,
         /// In the conversation of copies that catch up: the most bytes that they take at once.
         catches_up: Option<usize>,
+        /// Of the latest answer of this leader.
+        stamp: Option<Stamp>,
     },
     /// The leader's answer, for those partitions that have one.
-    Records { number: i64, parts: Vec<PeerPart> },
+    Records {
+        number: i64,
+        parts: Vec<PeerPart>,
+        stamp: Option<Stamp>,
+    },
     /// A follower says how far it is, and asks for nothing.
     Report {
         broker_epoch: i64,
         asks: Vec<PeerAsk>,
+        stamp: Option<Stamp>,
     },
     /// A partition's leader asks the coordinator of a transactional id: Add or Verify.
     Transaction {
@@ -189,7 +202,7 @@ impl Message {
                 w.i64(*broker_epoch);
                 write_asks(&mut w, asks);
             }
-            Message::Records { number, parts } => {
+            Message::Records { number, parts, .. } => {
                 w.unsigned_varint(kind::RECORDS);
                 w.i64(*number);
                 w.compact_array_len(parts.len());
@@ -197,7 +210,9 @@ impl Message {
                     write_part(&mut w, part);
                 }
             }
-            Message::Report { broker_epoch, asks } => {
+            Message::Report {
+                broker_epoch, asks, ..
+            } => {
                 w.unsigned_varint(kind::REPORT);
                 w.i64(*broker_epoch);
                 write_asks(&mut w, asks);
@@ -260,16 +275,26 @@ impl Message {
                 w.tagged_fields_len(1);
                 w.tagged_field(AILING, |w| w.bool(true));
             }
-            Message::Forwarded { position, .. } => {
-                w.tagged_fields_len(1);
+            Message::Forwarded {
+                position, answer, ..
+            } => {
+                let silent = match answer {
+                    Ok(AdminAnswer::Heartbeat { silent, .. }) => Some(*silent),
+                    _ => None,
+                };
+                w.tagged_fields_len(1 + usize::from(silent.is_some()));
                 w.tagged_field(POSITION, |w| w.i64(position.0));
+                if let Some(silent) = silent {
+                    w.tagged_field(SILENT, |w| w.i64(nanos(silent)));
+                }
             }
-            Message::Ask { asks, .. } | Message::Report { asks, .. } => {
+            Message::Ask { asks, stamp, .. } | Message::Report { asks, stamp, .. } => {
                 let most = match self {
                     Message::Ask { catches_up, .. } => *catches_up,
                     _ => None,
                 };
-                w.tagged_fields_len(1 + usize::from(most.is_some()));
+                let further = usize::from(most.is_some()) + usize::from(stamp.is_some());
+                w.tagged_fields_len(1 + further);
                 w.tagged_field(STARTS, |w| {
                     w.compact_array_len(asks.len());
                     for ask in asks {
@@ -280,6 +305,15 @@ impl Message {
                     let most = u32::try_from(most).unwrap_or(u32::MAX);
                     w.tagged_field(CATCHES_UP, |w| w.u32(most));
                 }
+                if let Some(stamp) = stamp {
+                    write_stamp(&mut w, *stamp);
+                }
+            }
+            Message::Records {
+                stamp: Some(stamp), ..
+            } => {
+                w.tagged_fields_len(1);
+                write_stamp(&mut w, *stamp);
             }
             _ => w.empty_tagged_fields(),
         }
@@ -308,6 +342,7 @@ impl Message {
                 broker_epoch: r.i64()?,
                 asks: read_asks(&mut r)?,
                 catches_up: None,
+                stamp: None,
             },
             kind::RECORDS => Message::Records {
                 number: r.i64()?,
@@ -319,10 +354,12 @@ impl Message {
                     }
                     parts
                 },
+                stamp: None,
             },
             kind::REPORT => Message::Report {
                 broker_epoch: r.i64()?,
                 asks: read_asks(&mut r)?,
+                stamp: None,
             },
             kind::TRANSACTION => Message::Transaction {
                 number: r.i64()?,
@@ -368,6 +405,13 @@ impl Message {
                     AILING,
                 ) => *ailing = r.bool()?,
                 (Message::Forwarded { position, .. }, POSITION) => *position = Offset(r.i64()?),
+                (
+                    Message::Forwarded {
+                        answer: Ok(AdminAnswer::Heartbeat { silent, .. }),
+                        ..
+                    },
+                    SILENT,
+                ) => *silent = read_nanos(r)?,
                 (Message::Ask { asks, .. } | Message::Report { asks, .. }, STARTS) => {
                     let len = r.compact_array_len(8)?;
                     let starts = r.elements(len, Reader::i64)?;
@@ -378,6 +422,12 @@ impl Message {
                 (Message::Ask { catches_up, .. }, CATCHES_UP) => {
                     *catches_up = Some(usize::try_from(r.u32()?).unwrap_or(usize::MAX));
                 }
+                (
+                    Message::Ask { stamp, .. }
+                    | Message::Report { stamp, .. }
+                    | Message::Records { stamp, .. },
+                    STAMP,
+                ) => *stamp = Some(read_stamp(r)?),
                 _ => return Ok(false),
             }
             Ok(true)
@@ -391,6 +441,28 @@ impl Message {
 
 fn unknown(what: &'static str, value: u32) -> MessageError {
     MessageError::Unknown { what, value }
+}
+
+fn write_stamp(w: &mut Out<'_>, stamp: Stamp) {
+    w.tagged_field(STAMP, |w| {
+        w.i64(stamp.broker_epoch);
+        w.i64(nanos(stamp.at));
+    });
+}
+
+fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+fn read_nanos(r: &mut Reader<'_>) -> Result<Duration, DecodeError> {
+    Ok(Duration::from_nanos(u64::try_from(r.i64()?).unwrap_or(0)))
+}
+
+fn read_stamp(r: &mut Reader<'_>) -> Result<Stamp, DecodeError> {
+    Ok(Stamp {
+        broker_epoch: r.i64()?,
+        at: read_nanos(r)?,
+    })
 }
 
 fn write_key(w: &mut Out<'_>, key: LogKey) {
@@ -513,6 +585,7 @@ fn write_answer(w: &mut Out<'_>, answer: &Result<AdminAnswer, ErrorCode>) {
             fenced,
             may_stop,
             position,
+            ..
         }) => {
             w.unsigned_varint(answer::HEARTBEAT);
             w.bool(*fenced);
@@ -554,6 +627,7 @@ fn read_answer(r: &mut Reader<'_>) -> Result<Result<AdminAnswer, ErrorCode>, Mes
             fenced: r.bool()?,
             may_stop: r.bool()?,
             position: Offset(r.i64()?),
+            silent: Duration::ZERO,
         }),
         value => return Err(unknown("answer", value)),
     })

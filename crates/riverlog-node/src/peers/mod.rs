@@ -116,11 +116,25 @@ impl Node {
                 broker_epoch,
                 asks,
                 catches_up,
-            } => self.asked_by_follower(from, number, broker_epoch, asks, catches_up, now),
-            Message::Report { broker_epoch, asks } => {
-                self.told_by_follower(from, broker_epoch, &asks, now);
+                stamp,
+            } => {
+                let word = self.word_of(from, broker_epoch, stamp, now);
+                self.asked_by_follower(word, number, asks, catches_up, now);
             }
-            Message::Records { number, parts } => {
+            Message::Report {
+                broker_epoch,
+                asks,
+                stamp,
+            } => {
+                let word = self.word_of(from, broker_epoch, stamp, now);
+                self.told_by_follower(word, &asks, now);
+            }
+            Message::Records {
+                number,
+                parts,
+                stamp,
+            } => {
+                self.heard_leader(from, stamp);
                 self.answered_by_leader(from, number, parts, now);
             }
             Message::Transaction { number, command } => {

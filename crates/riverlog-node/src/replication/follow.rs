@@ -13,7 +13,7 @@ use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::batch::batches;
 use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
-use super::{Lane, PeerAsk, PeerPart};
+use super::{Lane, PeerAsk, PeerPart, Stamp};
 use crate::node::Node;
 use crate::partition::{Owed, Partition, Standing, State, position};
 use crate::peers::Message;
@@ -36,6 +36,8 @@ pub(super) struct Streams {
     streams: BTreeMap<(BrokerId, Lane), Stream>,
     /// Whose positions leaders are to be told.
     reports: BTreeMap<BrokerId, BTreeSet<LogKey>>,
+    /// Of each leader's latest answer.
+    stamps: BTreeMap<BrokerId, Stamp>,
     number: i64,
 }
 
@@ -162,11 +164,12 @@ impl Node {
             return;
         }
         let (mut asks, mut catches_up) = (Vec::new(), None);
-        let (number, deadline);
+        let (number, deadline, stamp);
         {
             let mut following = self.replication.following.lock();
             following.number += 1;
             number = following.number;
+            stamp = following.stamps.get(&leader).copied();
             let Some(stream) = following.streams.get_mut(&(leader, lane)) else {
                 return;
             };
@@ -217,8 +220,17 @@ impl Node {
             broker_epoch,
             asks,
             catches_up,
+            stamp,
         };
         self.send_peer(leader, &ask);
+    }
+
+    /// What is said to this leader from now on is said after this answer. One that comes late says less than those before it.
+    pub(crate) fn heard_leader(&self, from: BrokerId, stamp: Option<Stamp>) {
+        let Some(stamp) = stamp else { return };
+        let mut following = self.replication.following.lock();
+        let latest = following.stamps.entry(from).or_insert(stamp);
+        *latest = stamp.max(*latest);
     }
 
     /// How much a copy that catches up may ask for now. An error: later, and when a timer is to be set for that.
@@ -330,7 +342,15 @@ impl Node {
 
     /// Says what has become durable.
     pub(crate) fn tell_leaders(&self) {
-        let reports = std::mem::take(&mut self.replication.following.lock().reports);
+        let (reports, stamps) = {
+            let mut following = self.replication.following.lock();
+            if following.reports.is_empty() {
+                return;
+            }
+            let reports = std::mem::take(&mut following.reports);
+            // Before the look at what is followed: that is so after them.
+            (reports, following.stamps.clone())
+        };
         let Some(broker_epoch) = self.membership.broker_epoch() else {
             return;
         };
@@ -340,7 +360,12 @@ impl Node {
                 .filter_map(|p| Some(p.state.lock().ask_of(p.key, leader)?.0))
                 .collect();
             if !asks.is_empty() {
-                self.send_peer(leader, &Message::Report { broker_epoch, asks });
+                let report = Message::Report {
+                    broker_epoch,
+                    asks,
+                    stamp: stamps.get(&leader).copied(),
+                };
+                self.send_peer(leader, &report);
             }
         }
     }

@@ -20,6 +20,8 @@ mod serve;
 mod throttle;
 mod trim;
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
 use riverlog_log::LogKey;
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
@@ -46,6 +48,15 @@ pub(crate) enum Lane {
     Tail,
     /// Of those that aren't, or not yet.
     CatchUp,
+}
+
+/// A moment of the monotonic clock of a leader, in the life that it is registered for. Its answers carry it, and what a follower says next carries it
+/// back: that was said after that moment, however long it is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stamp {
+    /// The leader's: it tells its lives apart.
+    pub(crate) broker_epoch: i64,
+    pub(crate) at: Duration,
 }
 
 /// What a follower says of one of its copies, and asks for.

@@ -11,7 +11,7 @@ use riverlog_log::{Log, LogKey, Read, ReadError, ReadPlan};
 use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset};
 
-use super::{Lane, PeerAsk, PeerPart};
+use super::{Lane, PeerAsk, PeerPart, Stamp};
 use crate::errors::read_code;
 use crate::jobs::Work;
 use crate::node::Node;
@@ -25,7 +25,7 @@ pub(super) struct Waiting(BTreeMap<(BrokerId, Lane), Parked>);
 
 struct Parked {
     number: i64,
-    broker_epoch: i64,
+    word: Word,
     asks: BTreeMap<LogKey, PeerAsk>,
     /// How much a copy that catches up takes at once.
     catches_up: Option<usize>,
@@ -98,14 +98,14 @@ impl Node {
     /// A follower asks for what is new in all that it follows here, and says how far it is.
     pub(crate) fn asked_by_follower(
         &self,
-        from: BrokerId,
+        word: Word,
         number: i64,
-        broker_epoch: i64,
         asks: Vec<PeerAsk>,
         catches_up: Option<usize>,
         now: Now,
     ) {
-        if !self.is_lives_epoch(from, broker_epoch) {
+        let from = word.from;
+        if !self.is_lives_epoch(from, word.broker_epoch) {
             // It has registered anew, or this node hasn't heard of that: it asks again.
             sometimes(Mark::EarlierLifeUnheard);
             return;
@@ -120,7 +120,7 @@ impl Node {
             let mut waiting = self.replication.serving.lock();
             let parked = Parked {
                 number,
-                broker_epoch,
+                word,
                 asks: all,
                 catches_up,
                 deadline,
@@ -128,11 +128,6 @@ impl Node {
             waiting.0.insert(conversation, parked);
         }
         let most = left;
-        let word = Word {
-            from,
-            broker_epoch,
-            waits: false,
-        };
         let mut served = Vec::new();
         for ask in &asks {
             served.extend(self.serve(word, ask, &mut left, now));
@@ -168,19 +163,8 @@ impl Node {
     }
 
     /// A follower says how far it is.
-    pub(crate) fn told_by_follower(
-        &self,
-        from: BrokerId,
-        broker_epoch: i64,
-        asks: &[PeerAsk],
-        now: Now,
-    ) {
-        if self.is_lives_epoch(from, broker_epoch) {
-            let word = Word {
-                from,
-                broker_epoch,
-                waits: false,
-            };
+    pub(crate) fn told_by_follower(&self, word: Word, asks: &[PeerAsk], now: Now) {
+        if self.is_lives_epoch(word.from, word.broker_epoch) {
             for ask in asks {
                 self.serve(word, ask, &mut 0, now);
             }
@@ -244,7 +228,7 @@ impl Node {
             };
             let (mut left, _) = self.room(parked.catches_up, now);
             let most = left;
-            let served = self.serve(parked.word(conversation.0), ask, &mut left, now);
+            let served = self.serve(parked.word, ask, &mut left, now);
             let served = served.into_iter().collect();
             self.send_served(conversation, parked.number, served, most, now);
         }
@@ -260,7 +244,7 @@ impl Node {
         let most = left;
         let mut served = Vec::new();
         for ask in parked.asks.values() {
-            served.extend(self.serve(parked.word(follower), ask, &mut left, now));
+            served.extend(self.serve(parked.word, ask, &mut left, now));
         }
         self.send_served(conversation, parked.number, served, most, now);
     }
@@ -282,7 +266,7 @@ impl Node {
         }
         if plans.is_empty() {
             self.gave(lane, &parts, now);
-            return self.send_records((to, lane), number, parts);
+            return self.send_records((to, lane), number, parts, now);
         }
         self.run_job(Work::Replicate(Box::new(PeerRead {
             to,
@@ -309,22 +293,57 @@ impl Node {
                 self.read_failed(&partition, error);
             }
         }
-        self.send_records((done.to, done.lane), done.number, done.parts);
+        self.send_records((done.to, done.lane), done.number, done.parts, now);
     }
 
-    fn send_records(&self, (to, lane): (BrokerId, Lane), number: i64, parts: Vec<PeerPart>) {
-        let message = Message::Records { number, parts };
+    fn send_records(
+        &self,
+        (to, lane): (BrokerId, Lane),
+        number: i64,
+        parts: Vec<PeerPart>,
+        now: Now,
+    ) {
+        let stamp = self.membership.broker_epoch().map(|broker_epoch| Stamp {
+            broker_epoch,
+            at: now.mono,
+        });
+        let message = Message::Records {
+            number,
+            parts,
+            stamp,
+        };
         self.send_as(to, &message, lane == Lane::CatchUp);
+    }
+
+    /// Of whom a follower's word is, and since when it stands by it. A stamp of another life of this node says nothing.
+    pub(crate) fn word_of(
+        &self,
+        from: BrokerId,
+        broker_epoch: i64,
+        stamp: Option<Stamp>,
+        now: Now,
+    ) -> Word {
+        let own = self.membership.broker_epoch();
+        let said = stamp.filter(|s| Some(s.broker_epoch) == own && s.at <= now.mono);
+        let since = match active(Mutant::StampUnread) {
+            true => Some(now.mono),
+            false => said.map(|s| s.at),
+        };
+        Word {
+            from,
+            broker_epoch,
+            since,
+        }
     }
 }
 
 /// Whose word it is.
 #[derive(Clone, Copy)]
-struct Word {
+pub(crate) struct Word {
     from: BrokerId,
     broker_epoch: i64,
-    /// It was heard before, and waits since.
-    waits: bool,
+    /// It was said after that moment of the monotonic clock, however long it was under way or waits.
+    since: Option<Duration>,
 }
 
 impl Word {
@@ -335,20 +354,11 @@ impl Word {
         said: Position,
         now: Now,
     ) -> Result<Option<Offset>, FollowerError> {
-        match self.waits {
-            true => leader.on_follower_waits(self.from, self.broker_epoch, epoch, said, now),
-            false => leader.on_follower_fetch(self.from, self.broker_epoch, epoch, said, now),
+        let moved = leader.on_follower_fetch(self.from, self.broker_epoch, epoch, said, now)?;
+        if let Some(since) = self.since {
+            leader.on_followed(self.from, since);
         }
-    }
-}
-
-impl Parked {
-    fn word(&self, from: BrokerId) -> Word {
-        Word {
-            from,
-            broker_epoch: self.broker_epoch,
-            waits: true,
-        }
+        Ok(moved)
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Cluster {
     pub cut: BTreeSet<(i32, i32)>,
     /// Nodes that hear nothing of the quorum.
     pub deaf: BTreeSet<i32>,
+    /// What didn't reach a node that wasn't there, and of whom it was.
+    pub lost: Vec<(i32, i32, Bytes)>,
     /// How long the messages were that copies catch up with.
     pub caught_up_with: Vec<usize>,
     /// Entries that each node was handed.
@@ -53,6 +55,7 @@ impl Cluster {
             starts: 0,
             cut: BTreeSet::new(),
             deaf: BTreeSet::new(),
+            lost: Vec::new(),
             caught_up_with: Vec::new(),
             handed: vec![0; nodes as usize],
             settings,
@@ -167,6 +170,11 @@ impl Cluster {
         };
         node.run();
         let from = at as i32 + 1;
+        if from == self.controller && !self.deaf.contains(&from) {
+            let silent = Duration::ZERO;
+            node.node()
+                .on_quorum(QuorumEvent::Majority { silent }, node.now());
+        }
         for proposal in node.node().take_proposals() {
             if (proposal.term, from) == (self.term, self.controller) {
                 self.entries.push((proposal.term, proposal.records));
@@ -184,6 +192,8 @@ impl Cluster {
             if let Some(Some(to)) = self.nodes.get(message.to.0 as usize - 1) {
                 let (node, now) = (to.node().clone(), to.now());
                 node.on_peer(BrokerId(from), &message.bytes, now);
+            } else {
+                self.lost.push((from, message.to.0, message.bytes));
             }
         }
     }

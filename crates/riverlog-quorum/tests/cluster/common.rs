@@ -360,7 +360,7 @@ async fn follow(
             }),
             Step::Ended(_) => known.ended = true,
             // What a node makes of its own session; nothing that others must agree with.
-            Step::Event(QuorumEvent::Majority { .. }) => {}
+            Step::Answered(_) | Step::Event(QuorumEvent::Majority { .. }) => {}
             Step::Event(QuorumEvent::Refused { number }) => {
                 known.refused += 1;
                 known.in_flight.take_if(|(n, _)| *n == number);

@@ -402,10 +402,13 @@ impl Consumer {
         match part.error {
             ErrorCode::NONE => {}
             ErrorCode::OFFSET_OUT_OF_RANGE => {
-                let start = core.partition(place).zip(core.node());
-                if let Some((reference, (node, _))) = start {
-                    self.held
-                        .insert(place, node.describe_partition(&reference).log_start_offset);
+                let start = core
+                    .partition(place)
+                    .zip(core.node())
+                    .map(|(at, (node, _))| node.describe_partition(&at).log_start_offset);
+                // It is negative of a partition that isn't open any more.
+                if let Some(start) = start.filter(|start| *start >= Offset(0)) {
+                    self.held.insert(place, start);
                     self.untold = true;
                 }
                 return Ok(());

@@ -261,7 +261,7 @@ impl World {
         let told = self.told.clone();
         let reply = Reply::new(move |answer: OffsetAnswer| {
             if answer.error == ErrorCode::NONE {
-                told.lock().push((partition, answer.offset));
+                told.lock().push((at, partition, answer.offset));
             }
         });
         let (query, isolation) = (OffsetQuery::Latest, Isolation::ReadUncommitted);

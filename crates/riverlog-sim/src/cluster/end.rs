@@ -71,6 +71,7 @@ impl World {
             }
             self.start(at)?;
         }
+        self.hasten_disks();
         self.end_moves()?;
         self.everyone_moves(SOON, true)
     }

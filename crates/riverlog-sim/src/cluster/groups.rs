@@ -17,7 +17,7 @@ use riverlog_wire::{ErrorCode, Offset, TopicId};
 use super::sharers::{self, Sharer};
 use super::swarm::Swarm;
 use super::transactors::{self, StableReader, TransactPlan, Transactor};
-use super::world::{Event, UNNOTICED, World};
+use super::world::{Event, World};
 use crate::groups::mixed::MixedPlan;
 use crate::groups::streams::StreamsPlan;
 use crate::groups::{Ask, GroupsPlan, Known, Member, Moment, Told};
@@ -379,7 +379,7 @@ impl World {
             now: self.clock,
             healing: self.healing,
             sure,
-            stale: self.swarm.settings.cluster.session + UNNOTICED,
+            stale: self.swarm.settings.cluster.session,
             back_off: false,
             notes: Vec::new(),
         };

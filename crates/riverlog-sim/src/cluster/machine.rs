@@ -16,6 +16,9 @@ use crate::host::SimHost;
 use crate::model::Violation;
 use crate::wall::Wall;
 
+/// How many times longer a slow disk takes for everything.
+const SLOW: u32 = 100;
+
 pub(super) struct Machine {
     pub(super) disk: CrashDisk,
     pub(super) node: Option<Arc<Node>>,
@@ -217,6 +220,19 @@ impl World {
         }
     }
 
+    /// No disk is slow any more: what one has begun ends as soon as it would elsewhere.
+    pub(super) fn hasten_disks(&mut self) {
+        let begun = self.queue.iter();
+        let begun = begun.filter(|(_, event)| matches!(event, Event::Done { .. }));
+        let begun: Vec<_> = begun.map(|(due, _)| *due).collect();
+        for due in begun {
+            if let Some(event) = self.queue.remove(&due) {
+                let left = due.0.saturating_sub(self.clock);
+                self.schedule(self.clock + left / SLOW, event);
+            }
+        }
+    }
+
     pub(super) fn schedule_tick(&mut self, at: usize, deadline: Option<Duration>) {
         let Some(deadline) = deadline else { return };
         let deadline = deadline.saturating_sub(self.machines[at].booted);
@@ -267,7 +283,7 @@ impl World {
         let syncs = (after.syncs - before.syncs) as u32;
         let mut cost = self.swarm.sync_cost * syncs + Duration::from_micros(5) * calls;
         if machine.slow_until > self.clock {
-            cost *= 100;
+            cost *= SLOW;
         }
         let life = machine.life;
         let cost = cost.mul_f64(0.5 + self.random.below(1_000) as f64 / 1_000.0);

@@ -259,6 +259,7 @@ impl Model {
     /// A node has told where a partition ends. It may be superseded and not know it, for a while.
     pub(super) fn end_told(
         &mut self,
+        who: usize,
         index: i32,
         end: Offset,
         now: Duration,
@@ -268,7 +269,9 @@ impl Model {
         let told = self.ends.entry(index).or_default();
         let known = told.iter().rfind(|(at, _)| *at + oldest < now);
         if let Some((at, known)) = known.filter(|(_, known)| *known > end) {
-            let what = format!("partition {index}: {known} was told at {at:?}, {end} at {now:?}");
+            let what = format!(
+                "partition {index}: {known} was told at {at:?}, {end} at {now:?} by node {who}"
+            );
             return Err(Violation::new("an end that is told isn't old", what));
         }
         if told.last().is_none_or(|(_, last)| *last < end) {

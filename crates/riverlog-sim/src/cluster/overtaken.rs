@@ -1,6 +1,6 @@
 //! A coordinator that others have gone beyond, and that doesn't know so yet.
 //!
-//! It hears nobody and nobody hears it while another node is made to lead what it has led, and its session isn't over: whoever still takes it for the
+//! It hears nobody but for what is under way, and nobody hears it while another node is made to lead what it has led, and its session isn't over: whoever still takes it for the
 //! coordinator is answered. What it would refuse for good then it may not tell, for clients give up when they hear that.
 
 use std::collections::BTreeSet;
@@ -50,13 +50,6 @@ impl Overtaken {
             plays,
             now: None,
         }
-    }
-
-    /// Whether a node is cut off so, and nothing comes to it, what was under way for long neither: an ask of a follower from before would pass for one
-    /// of after it.
-    pub(super) fn keeps_from(&self, at: usize, clock: Duration) -> bool {
-        let is_past = |past: &Past| past.at == at && clock < past.until;
-        self.now.as_ref().is_some_and(is_past)
     }
 }
 

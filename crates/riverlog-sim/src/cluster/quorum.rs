@@ -17,6 +17,9 @@ use crate::model::Violation;
 /// How long a quorum without a leader takes to find one, at least.
 const ELECTION: Duration = Duration::from_millis(150);
 
+/// How often the leader hears that a majority still takes it for that.
+const CONFIRMED: Duration = Duration::from_millis(100);
+
 #[derive(Default)]
 pub(super) struct Quorum {
     pub(super) term: u64,
@@ -34,6 +37,8 @@ pub(super) struct Told {
     led: (u64, Option<usize>),
     /// The next piece is on its way.
     on_its_way: bool,
+    /// When a majority took it for the leader.
+    confirmed: Option<Duration>,
 }
 
 impl Told {
@@ -61,6 +66,22 @@ impl World {
         }
         for at in 0..self.machines.len() {
             self.tell_node(at);
+        }
+        if let Some(at) = leads {
+            self.confirm(at);
+        }
+    }
+
+    /// The leader hears that a majority still takes it for that.
+    fn confirm(&mut self, at: usize) {
+        let confirmed = self.machines[at].told.confirmed;
+        if confirmed.is_some_and(|confirmed| self.clock < confirmed + CONFIRMED) {
+            return;
+        }
+        self.machines[at].told.confirmed = Some(self.clock);
+        if let Some((node, now)) = self.node(at) {
+            let silent = Duration::ZERO;
+            node.on_quorum(QuorumEvent::Majority { silent }, now);
         }
     }
 

@@ -117,10 +117,6 @@ type Left = (usize, CrashDisk, Vec<(i32, PartitionDescription)>);
 
 type Inbox = Arc<Mutex<Vec<(usize, u64, Outcome)>>>;
 
-/// How long, beyond its session, a leader may tell ends of which it doesn't hear that they are old: a controller that is cut off needs a
-/// while to notice.
-pub(super) const UNNOTICED: Duration = Duration::from_millis(700);
-
 pub(super) struct World {
     pub(super) random: Random,
     pub(super) swarm: Swarm,
@@ -143,7 +139,7 @@ pub(super) struct World {
     pub(super) clients: Vec<Client>,
     pub(super) inbox: Inbox,
     /// Ends of partitions that were told just now.
-    pub(super) told: Arc<Mutex<Vec<(i32, Offset)>>>,
+    pub(super) told: Arc<Mutex<Vec<(usize, i32, Offset)>>>,
     pub(super) requests: u64,
     /// Which request each client waits for, and at which node.
     pub(super) asking: BTreeMap<usize, u64>,
@@ -456,8 +452,6 @@ impl World {
             | Event::PowerCut { .. }
             | Event::Restart { .. }
             | Event::Stop { .. } => {}
-            Event::Peer { to, .. }
-                if !self.healing && self.overtaken.keeps_from(to, self.clock) => {}
             Event::Peer { from, to, bytes } => {
                 if let Some((node, now)) = self.node(to) {
                     node.on_peer(BrokerId(from as i32 + 1), &bytes, now);
@@ -508,9 +502,9 @@ impl World {
 
     /// Gives the answers to the clients that asked.
     fn deliver(&mut self) -> Result<(), Violation> {
-        let oldest = self.swarm.settings.cluster.session + UNNOTICED;
-        for (index, end) in std::mem::take(&mut *self.told.lock()) {
-            self.model.end_told(index, end, self.clock, oldest)?;
+        let oldest = self.swarm.settings.cluster.session;
+        for (at, index, end) in std::mem::take(&mut *self.told.lock()) {
+            self.model.end_told(at, index, end, self.clock, oldest)?;
         }
         self.deliver_behind()?;
         loop {

@@ -1,5 +1,7 @@
 //! Nodes, features, producer ids.
 
+use std::time::Duration;
+
 use riverlog_mutants::{Mark, Mutant, active, sometimes};
 use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
@@ -198,6 +200,7 @@ pub(super) fn heartbeat(
         // Whatever could go elsewhere has gone with the record that says so; the node waits until it has applied that.
         may_stop: known.stopping,
         position: image.position,
+        silent: Duration::ZERO,
     };
     (records, answer)
 }

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use bytes::Bytes;
 use proptest::prelude::*;
 use riverlog_core::metadata::{
@@ -14,7 +16,7 @@ use riverlog_wire::{
     BrokerId, ErrorCode, LeaderEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId,
 };
 
-use crate::replication::{PeerAsk, PeerPart};
+use crate::replication::{PeerAsk, PeerPart, Stamp};
 use crate::share::{ShareQuestion, ShareSaid};
 
 use super::{Message, MessageError};
@@ -37,6 +39,13 @@ fn key() -> LogKey {
     LogKey {
         topic: TopicId(*b"0123456789abcdef"),
         partition: PartitionIndex(3),
+    }
+}
+
+fn stamp() -> Stamp {
+    Stamp {
+        broker_epoch: 12,
+        at: Duration::from_nanos(1_234_567_890_123),
     }
 }
 
@@ -265,16 +274,19 @@ fn all() -> Vec<Message> {
             broker_epoch: 2,
             asks: vec![ask()],
             catches_up: None,
+            stamp: None,
         },
         Message::Ask {
             number: 2,
             broker_epoch: 2,
             asks: vec![ask()],
             catches_up: Some(70_000),
+            stamp: Some(stamp()),
         },
         Message::Report {
             broker_epoch: 2,
             asks: vec![ask(), ask()],
+            stamp: Some(stamp()),
         },
         Message::Records {
             number: 1,
@@ -296,11 +308,13 @@ fn all() -> Vec<Message> {
                     }))
                 },
             ],
+            stamp: Some(stamp()),
         },
         answer(Ok(AdminAnswer::Heartbeat {
             fenced: true,
             may_stop: false,
             position: Offset(77),
+            silent: Duration::from_millis(250),
         })),
         answer(Err(ErrorCode::NOT_CONTROLLER)),
         answer(Ok(AdminAnswer::Registered { epoch: 9 })),
