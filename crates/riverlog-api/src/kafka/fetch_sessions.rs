@@ -1,10 +1,11 @@
 //! Fetch sessions (KIP-227): a client that reads many partitions names them once, then only what changed.
 //!
 //! A state machine: requests and answers in, partitions to read and partitions to show out. Sessions belong to the listener,
-//! not to a connection; their number is bounded, and one that has been idle may be taken for a new client. A client whose session
-//! is gone is told so, and opens another.
+//! not to a connection; their number and what they hold is bounded, and one that has been idle may be taken for a new client. A client whose
+//! session is gone is told so, and opens another; one for which there is no room names everything each time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use riverlog_wire::{ErrorCode, TopicId};
@@ -12,12 +13,25 @@ use riverlog_wire::{ErrorCode, TopicId};
 /// A session that was used within this time isn't taken away (Kafka's `min.incremental.fetch.session.eviction.ms`).
 const KEEP: Duration = Duration::from_secs(120);
 
+/// Bytes that all sessions hold together, at most.
+const HELD: usize = 256 << 20;
+
+/// About what a session holds for a partition beside its topic's name.
+const IN_SESSION: usize = 200;
+
 /// A partition as the client names it: by id from Fetch v13 on, by name before.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) id: TopicId,
     pub(crate) partition: i32,
+}
+
+impl Place {
+    /// About how many bytes a session holds for it.
+    fn size(&self) -> usize {
+        IN_SESSION + self.name.len()
+    }
 }
 
 /// What the client wants of a partition.
@@ -73,6 +87,8 @@ struct Session {
     partitions: BTreeMap<Place, Member>,
     /// The order in which partitions are read; those that gave records go to the end, so that none starves.
     order: Vec<Place>,
+    /// [`Place::size`] of all of them.
+    size: usize,
 }
 
 /// The sessions of a listener.
@@ -80,6 +96,8 @@ struct Session {
 pub(crate) struct FetchSessions {
     capacity: usize,
     sessions: BTreeMap<i32, Session>,
+    /// [`Session::size`] of all of them.
+    held: usize,
 }
 
 /// What a request asks for.
@@ -109,6 +127,13 @@ impl FetchSessions {
         FetchSessions {
             capacity,
             sessions: BTreeMap::new(),
+            held: 0,
+        }
+    }
+
+    fn end(&mut self, id: i32) {
+        if let Some(session) = self.sessions.remove(&id) {
+            self.held -= session.size;
         }
     }
 
@@ -118,7 +143,7 @@ impl FetchSessions {
             // A full fetch: a new session (0), or none (−1); either ends the one that is named.
             0 | -1 => {
                 if ask.session_id != 0 {
-                    self.sessions.remove(&ask.session_id);
+                    self.end(ask.session_id);
                 }
                 let session_id = if ask.session_epoch == 0 {
                     self.open(&ask, random, now)
@@ -139,17 +164,21 @@ impl FetchSessions {
         if self.capacity == 0 {
             return 0;
         }
-        if self.sessions.len() >= self.capacity {
+        let size = ask.wishes.iter().map(|(place, _)| place.size()).sum();
+        if size > HELD {
+            return 0;
+        }
+        while self.sessions.len() >= self.capacity || self.held + size > HELD {
             let oldest = self
                 .sessions
                 .iter()
                 .min_by_key(|(_, s)| s.used)
                 .map(|(id, s)| (*id, s.used));
             match oldest {
-                Some((id, used)) if now.saturating_sub(used) >= KEEP => self.sessions.remove(&id),
+                Some((id, used)) if now.saturating_sub(used) >= KEEP => self.end(id),
                 // All are in use: this client goes on without a session.
                 _ => return 0,
-            };
+            }
         }
         let mut id = (random as i32) & i32::MAX;
         while id == 0 || self.sessions.contains_key(&id) {
@@ -172,7 +201,9 @@ impl FetchSessions {
             used: now,
             partitions,
             order,
+            size,
         };
+        self.held += size;
         self.sessions.insert(id, session);
         id
     }
@@ -190,10 +221,12 @@ impl FetchSessions {
         }
         session.epoch = if epoch == i32::MAX { 1 } else { epoch + 1 };
         session.used = now;
+        let before = session.size;
         for (place, wish) in ask.wishes {
             match session.partitions.get_mut(&place) {
                 Some(member) => member.wish = wish,
                 None => {
+                    session.size += place.size();
                     session.order.push(place.clone());
                     session.partitions.insert(place, Member::new(wish));
                 }
@@ -201,16 +234,23 @@ impl FetchSessions {
         }
         if !ask.forgotten.is_empty() {
             for place in &ask.forgotten {
-                session.partitions.remove(place);
+                if session.partitions.remove(place).is_some() {
+                    session.size -= place.size();
+                }
             }
             let left = &session.partitions;
             session.order.retain(|place| left.contains_key(place));
         }
         let wish = |place: &Place| Some((place.clone(), session.partitions.get(place)?.wish));
         let partitions: Vec<_> = session.order.iter().filter_map(wish).collect();
+        self.held = self.held - before + session.size;
+        if self.held > HELD {
+            self.end(ask.session_id);
+            return Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND);
+        }
         if partitions.is_empty() {
             // Nothing is left to read: the session ends.
-            self.sessions.remove(&ask.session_id);
+            self.end(ask.session_id);
             return Ok(Plan {
                 session_id: 0,
                 incremental: true,
@@ -269,7 +309,7 @@ mod tests {
 
     fn place(partition: i32) -> Place {
         Place {
-            name: "t".to_owned(),
+            name: "t".into(),
             id: TopicId::ZERO,
             partition,
         }
@@ -324,6 +364,69 @@ mod tests {
 
     fn partitions(plan: &Plan) -> Vec<i32> {
         plan.partitions.iter().map(|(p, _)| p.partition).collect()
+    }
+
+    #[test]
+    fn sessions_hold_no_more_than_they_may() {
+        let mut sessions = FetchSessions::new(1_000);
+        let wish = ask(0, 0, &[0], &[]).wishes[0].1;
+        let long: Arc<str> = "n".repeat(1 << 20).into();
+        let named = |session, epoch, partitions: std::ops::Range<i32>| Ask {
+            wishes: partitions
+                .map(|partition| {
+                    let name = long.clone();
+                    (
+                        Place {
+                            name,
+                            ..place(partition)
+                        },
+                        wish,
+                    )
+                })
+                .collect(),
+            ..ask(session, epoch, &[], &[])
+        };
+        let all = named(0, 0, 0..300);
+        assert_eq!(sessions.ask(all, 7, SECOND).unwrap().session_id, 0);
+        let first = sessions.ask(named(0, 0, 0..200), 7, SECOND).unwrap();
+        assert_ne!(first.session_id, 0);
+        let second = sessions.ask(named(0, 0, 0..100), 8, SECOND).unwrap();
+        assert_eq!(second.session_id, 0);
+        // One that grows too much ends, and makes room.
+        let grows = sessions.ask(named(first.session_id, 1, 200..300), 0, SECOND);
+        assert_eq!(grows, Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND));
+        let third = sessions.ask(named(0, 0, 0..200), 9, SECOND).unwrap();
+        assert_ne!(third.session_id, 0);
+        // An idle one is ended for another.
+        let later = SECOND + KEEP;
+        assert_ne!(
+            sessions
+                .ask(named(0, 0, 0..100), 10, later)
+                .unwrap()
+                .session_id,
+            0
+        );
+        let ended = sessions.ask(named(third.session_id, 1, 0..1), 0, later);
+        assert_eq!(ended, Err(ErrorCode::FETCH_SESSION_ID_NOT_FOUND));
+        // What isn't read any more isn't held.
+        let fourth = sessions.ask(named(0, 0, 0..100), 11, later).unwrap();
+        assert_ne!(fourth.session_id, 0);
+        let gone = named(0, 0, 0..100)
+            .wishes
+            .into_iter()
+            .map(|(place, _)| place);
+        let without = Ask {
+            forgotten: gone.collect(),
+            ..ask(fourth.session_id, 1, &[], &[])
+        };
+        assert_eq!(sessions.ask(without, 0, later).unwrap().session_id, 0);
+        assert_ne!(
+            sessions
+                .ask(named(0, 0, 0..100), 12, later)
+                .unwrap()
+                .session_id,
+            0
+        );
     }
 
     #[test]

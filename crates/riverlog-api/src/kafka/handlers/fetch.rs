@@ -102,16 +102,17 @@ fn topic_of(version: i16, place: &Place) -> TopicRef {
     if version >= IDS_FROM {
         TopicRef::Id(place.id)
     } else {
-        TopicRef::Name(place.name.clone())
+        TopicRef::Name(place.name.to_string())
     }
 }
 
 fn ask(version: i16, request: FetchRequest) -> Ask {
     let mut wishes = Vec::new();
     for topic in request.topics {
+        let name: Arc<str> = topic.topic.into();
         for p in topic.partitions {
             let place = Place {
-                name: topic.topic.clone(),
+                name: name.clone(),
                 id: topic.topic_id,
                 partition: p.partition,
             };
@@ -125,7 +126,7 @@ fn ask(version: i16, request: FetchRequest) -> Ask {
         }
     }
     let forgotten = request.forgotten_topics_data.into_iter().flat_map(|topic| {
-        let (name, id) = (topic.topic, topic.topic_id);
+        let (name, id): (Arc<str>, _) = (topic.topic.into(), topic.topic_id);
         topic.partitions.into_iter().map(move |partition| Place {
             name: name.clone(),
             id,
@@ -181,11 +182,11 @@ fn respond(
             };
         }
         match response.responses.last_mut() {
-            Some(topic) if topic.topic == place.name && topic.topic_id == place.id => {
+            Some(topic) if *topic.topic == *place.name && topic.topic_id == place.id => {
                 topic.partitions.push(data);
             }
             _ => response.responses.push(FetchableTopicResponse {
-                topic: place.name.clone(),
+                topic: place.name.to_string(),
                 topic_id: place.id,
                 partitions: vec![data],
             }),

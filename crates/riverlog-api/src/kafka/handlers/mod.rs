@@ -46,6 +46,7 @@ mod list_offsets;
 mod list_partition_reassignments;
 mod list_transactions;
 mod metadata;
+mod named;
 mod offset_commit;
 mod offset_delete;
 mod offset_fetch;
@@ -70,6 +71,7 @@ mod update_features;
 mod voters;
 mod write_txn_markers;
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,15 +81,20 @@ use riverlog_wire::messages::{ApiKey, Request};
 use riverlog_wire::primitives::Reader;
 use riverlog_wire::{ErrorCode, TopicId};
 
+use self::named::Named;
 use super::context::Context;
 use super::responder::{Close, Responder};
 
 /// Every API that is served, in one place: what isn't here isn't advertised, and a request for it ends the connection.
 macro_rules! served {
-    (decoded { $($api:ident => $module:ident,)* } raw { $($raw:ident => $raw_module:ident,)* }) => {
+    (
+        decoded { $($api:ident => $module:ident,)* }
+        named { $($by_name:ident => $by_name_module:ident,)* }
+        raw { $($raw:ident => $raw_module:ident,)* }
+    ) => {
         /// Whether an API is served.
         pub(crate) fn is_served(key: ApiKey) -> bool {
-            matches!(key, $(ApiKey::$api)|* $(| ApiKey::$raw)*)
+            matches!(key, $(ApiKey::$api)|* $(| ApiKey::$by_name)* $(| ApiKey::$raw)*)
         }
         /// Decodes a request and gives it to its handler.
         pub(crate) fn dispatch(
@@ -110,6 +117,10 @@ macro_rules! served {
                     Ok(request) => $module::handle(context, request, responder),
                     Err(close) => return Err(responder.refuse(close)),
                 },)*
+                $(ApiKey::$by_name => match decode_bounded(context, reader) {
+                    Ok(request) => $by_name_module::handle(context, request, responder),
+                    Err(close) => return Err(responder.refuse(close)),
+                },)*
                 $(ApiKey::$raw => return $raw_module::handle(context, reader, responder),)*
                 other => {
                     let close = Close::new(format!("{} isn't served here", other.name()));
@@ -123,11 +134,8 @@ macro_rules! served {
 
 served! {
     decoded {
-        Fetch => fetch,
         ListOffsets => list_offsets,
         Metadata => metadata,
-        OffsetCommit => offset_commit,
-        OffsetFetch => offset_fetch,
         FindCoordinator => find_coordinator,
         JoinGroup => join_group,
         Heartbeat => heartbeat,
@@ -139,28 +147,21 @@ served! {
         ApiVersions => api_versions,
         CreateTopics => create_topics,
         DeleteTopics => delete_topics,
-        DeleteRecords => delete_records,
         InitProducerId => init_producer_id,
         OffsetForLeaderEpoch => offset_for_leader_epoch,
         DescribeAcls => describe_acls,
         CreateAcls => create_acls,
         DeleteAcls => delete_acls,
-        AddPartitionsToTxn => add_partitions_to_txn,
         AddOffsetsToTxn => add_offsets_to_txn,
         EndTxn => end_txn,
-        WriteTxnMarkers => write_txn_markers,
-        TxnOffsetCommit => txn_offset_commit,
         DescribeConfigs => describe_configs,
         AlterConfigs => alter_configs,
-        AlterPartitionReassignments => alter_partition_reassignments,
         AlterReplicaLogDirs => alter_replica_log_dirs,
         DescribeLogDirs => describe_log_dirs,
         CreatePartitions => create_partitions,
         DeleteGroups => delete_groups,
-        ElectLeaders => elect_leaders,
         IncrementalAlterConfigs => incremental_alter_configs,
         ListPartitionReassignments => list_partition_reassignments,
-        OffsetDelete => offset_delete,
         DescribeQuorum => describe_quorum,
         UpdateFeatures => update_features,
         ConsumerGroupHeartbeat => consumer_group_heartbeat,
@@ -178,12 +179,24 @@ served! {
         ShareGroupDescribe => share_group_describe,
         ShareFetch => share_fetch,
         ShareAcknowledge => share_acknowledge,
-        DescribeShareGroupOffsets => describe_share_group_offsets,
-        AlterShareGroupOffsets => alter_share_group_offsets,
         DeleteShareGroupOffsets => delete_share_group_offsets,
         StreamsGroupHeartbeat => streams_group_heartbeat,
         StreamsGroupDescribe => streams_group_describe,
         StreamsGroupTopologyDescriptionUpdate => streams_group_topology_description_update,
+    }
+    named {
+        Fetch => fetch,
+        OffsetCommit => offset_commit,
+        OffsetFetch => offset_fetch,
+        DeleteRecords => delete_records,
+        AddPartitionsToTxn => add_partitions_to_txn,
+        WriteTxnMarkers => write_txn_markers,
+        TxnOffsetCommit => txn_offset_commit,
+        AlterPartitionReassignments => alter_partition_reassignments,
+        ElectLeaders => elect_leaders,
+        OffsetDelete => offset_delete,
+        DescribeShareGroupOffsets => describe_share_group_offsets,
+        AlterShareGroupOffsets => alter_share_group_offsets,
     }
     raw {
         Produce => produce,
@@ -200,14 +213,25 @@ fn wrong_version(key: ApiKey, version: i16) -> Close {
 
 /// Reads a request body; bytes after it are tolerated, as Kafka does.
 fn decode<R: Request>(context: &Context<'_>, reader: &mut Reader<'_>) -> Result<R, Close> {
-    R::decode(reader, context.version).map_err(|e| {
-        let client = context.client_id;
-        Close::new(format!(
-            "{} v{} of client {client:?} can't be read: {e}",
-            R::KEY.name(),
-            context.version
-        ))
-    })
+    R::decode(reader, context.version).map_err(|e| unreadable::<R>(context, &e))
+}
+
+/// The same, of one that names partitions.
+fn decode_bounded<R: Named>(context: &Context<'_>, reader: &mut Reader<'_>) -> Result<R, Close> {
+    let request: R = decode(context, reader)?;
+    match request.is_bounded() {
+        Ok(()) => Ok(request),
+        Err(why) => Err(unreadable::<R>(context, &why)),
+    }
+}
+
+fn unreadable<R: Request>(context: &Context<'_>, why: &dyn Display) -> Close {
+    let client = context.client_id;
+    Close::new(format!(
+        "{} v{} of client {client:?} can't be read: {why}",
+        R::KEY.name(),
+        context.version
+    ))
 }
 
 /// Milliseconds of a request; below zero counts as zero.
