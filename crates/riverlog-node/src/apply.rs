@@ -139,46 +139,45 @@ impl Node {
     ) {
         let here = self.tables.topic(image.id);
         let is_new = here.is_none();
+        // The settings of this image, which the topic takes over after this: who leads counts min ISR by them from the first moment, as the
+        // controller did when it decided who is in sync.
+        let config = TopicConfig::new(&image.configs, node_configs);
         let here = here.unwrap_or_else(|| {
-            let config = TopicConfig::new(&image.configs, node_configs);
             self.count_bounded(None, Some(&config));
             let name = image.name.clone();
-            let info = TopicInfo::new(image.id, name, image.internal, config);
+            let info = TopicInfo::new(image.id, name, image.internal, config.clone());
             Arc::new(Topic::new(info))
         });
         let mut led = Vec::new();
         let mut opened = is_new;
-        {
-            let mut slots = here.partitions.write();
-            let open = slots.len();
-            slots.reserve_exact(image.partitions.len().saturating_sub(open));
-            for (at, partition) in image.partitions.iter().enumerate() {
-                if let Some(Slot::Here(open)) = slots.get(at) {
-                    let open = open.clone();
+        here.reserve(image.partitions.len());
+        for (at, partition) in image.partitions.iter().enumerate() {
+            match here.slot(at) {
+                Some(Slot::Here(open)) => {
                     let mut owed = Owed::default();
                     // An image from before this life may be old: what it takes away may have come back since, and count. Nothing is given up
                     // before an image knows of this life.
                     let stays = !may_lead && !active(Mutant::OldImageTakesAway);
                     if stays || self.is_replica(partition) {
-                        opened |= self.take_role(&open, partition, may_lead, now, &mut owed);
+                        opened |=
+                            self.take_role(&open, partition, &config, may_lead, now, &mut owed);
                     } else {
+                        here.put(at, Slot::Elsewhere);
                         self.give_up(&open, &mut owed);
                         opened = true;
-                        slots[at] = Slot::Elsewhere;
                     }
                     led.push((open, owed));
-                } else {
-                    let slot = self.open_partition(&here.info, at, partition, may_lead, now);
-                    self.tell_of_slot(&here.info, at, slots.get(at), &slot);
-                    if at < slots.len() {
-                        if matches!(slot, Slot::Here(_)) {
-                            sometimes(Mark::LogOpenedLater);
-                            opened = true;
-                        }
-                        slots[at] = slot;
-                    } else {
-                        slots.push(slot);
+                }
+                before => {
+                    // May read and write much of the disk, and find it slow: nobody waits for another partition of the topic meanwhile.
+                    let slot =
+                        self.open_partition(&here.info, at, partition, &config, may_lead, now);
+                    self.tell_of_slot(&here.info, at, before.as_ref(), &slot);
+                    if before.is_some() && matches!(slot, Slot::Here(_)) {
+                        sometimes(Mark::LogOpenedLater);
+                        opened = true;
                     }
+                    here.put(at, slot);
                 }
             }
         }
@@ -250,6 +249,7 @@ impl Node {
         topic: &Arc<TopicInfo>,
         at: usize,
         image: &PartitionImage,
+        config: &TopicConfig,
         may_lead: bool,
         now: Now,
     ) -> Slot {
@@ -263,14 +263,13 @@ impl Node {
             topic: topic.id,
             partition: PartitionIndex(index),
         };
-        let config = topic.config.load();
         if self.jobs.is_going(key) {
             sometimes(Mark::CopyCameBack);
             self.broken.store(true, Ordering::Relaxed);
             let why = "the copy that was here before is being removed; it is made anew after that";
             return Slot::Broken(why.to_owned());
         }
-        match self.claim_log(key, self.log_settings(&config)) {
+        match self.claim_log(key, self.log_settings(config)) {
             Err(error) => {
                 self.metrics.open_failures.fetch_add(1, Ordering::Relaxed);
                 self.broken.store(true, Ordering::Relaxed);
@@ -286,7 +285,7 @@ impl Node {
                 };
                 let next_look = log.next_retention_ms();
                 let (replicas, factor) = (image.replicas.len(), image.factor());
-                let state = State::new(log, image.leader_epoch, replicas, factor, &config);
+                let state = State::new(log, image.leader_epoch, replicas, factor, config);
                 let partition = Arc::new(Partition {
                     leads: AtomicBool::new(true),
                     key,
@@ -295,7 +294,14 @@ impl Node {
                     state: Mutex::new(state),
                 });
                 // Nobody waits for anything of it yet.
-                self.take_role(&partition, image, may_lead, now, &mut Owed::default());
+                self.take_role(
+                    &partition,
+                    image,
+                    config,
+                    may_lead,
+                    now,
+                    &mut Owed::default(),
+                );
                 if config.sync && partition.state.lock().own_behind() {
                     self.is_behind(partition.clone());
                 }

@@ -16,6 +16,8 @@ use crate::partition::{Owed, Partition, State, epoch_end};
 pub(crate) struct TimeLookup {
     partition: Arc<Partition>,
     plan: TimePlan,
+    /// What is said when there is nothing.
+    otherwise: ErrorCode,
     reply: Reply<OffsetAnswer>,
 }
 
@@ -23,6 +25,7 @@ pub(crate) struct TimeLookup {
 pub(crate) struct TimeFound {
     partition: Arc<Partition>,
     found: Result<Option<OffsetAt>, ReadError>,
+    otherwise: ErrorCode,
     reply: Reply<OffsetAnswer>,
 }
 
@@ -31,6 +34,7 @@ impl TimeLookup {
         TimeFound {
             partition: self.partition,
             found: self.plan.run(),
+            otherwise: self.otherwise,
             reply: self.reply,
         }
     }
@@ -51,7 +55,7 @@ impl TimeFound {
                 timestamp: at.timestamp,
                 leader_epoch: at.epoch,
             },
-            Ok(None) => nothing(ErrorCode::NONE),
+            Ok(None) => nothing(self.otherwise),
             Err(error) => nothing(read_code(&error)),
         };
         self.reply.send(answer);
@@ -81,7 +85,8 @@ fn epoch_of(log: &Log, offset: Offset) -> LeaderEpoch {
 
 enum Looked {
     Answer(OffsetAnswer),
-    Plan(TimePlan),
+    /// And what it means when that finds nothing.
+    Plan(TimePlan, ErrorCode),
 }
 
 impl State {
@@ -112,22 +117,27 @@ impl State {
                 leader_epoch: epoch_of(log, offset),
             }))
         };
+        // What an earlier leader has said of the end may be more than is known here yet.
+        let otherwise = match self.replicas > 1 && !self.leader.is_settled() {
+            true => ErrorCode::OFFSET_NOT_AVAILABLE,
+            false => ErrorCode::NONE,
+        };
         let plan = match query {
             OffsetQuery::Earliest | OffsetQuery::EarliestLocal => return at(start),
-            // What an earlier leader has said of the end may be more than is known here yet.
-            OffsetQuery::Latest if self.replicas > 1 && !self.leader.is_settled() => {
-                return Err(ErrorCode::OFFSET_NOT_AVAILABLE);
+            OffsetQuery::Latest | OffsetQuery::MaxTimestamp if otherwise != ErrorCode::NONE => {
+                return Err(otherwise);
             }
             OffsetQuery::Latest => return at(until),
             // Nothing is in an object store, and nothing waits to go there.
             OffsetQuery::LatestTiered | OffsetQuery::EarliestPendingUpload => {
                 return Ok(Looked::Answer(nothing(ErrorCode::NONE)));
             }
-            _ if start >= until => return Ok(Looked::Answer(nothing(ErrorCode::NONE))),
+            _ if start >= until => return Ok(Looked::Answer(nothing(otherwise))),
             OffsetQuery::MaxTimestamp => log.find_max_timestamp(until),
             OffsetQuery::AtTime(timestamp) => log.find_time(timestamp, until),
         };
-        plan.map(Looked::Plan).map_err(|e| read_code(&e))
+        plan.map(|plan| Looked::Plan(plan, otherwise))
+            .map_err(|e| read_code(&e))
     }
 }
 
@@ -154,11 +164,12 @@ impl Node {
         match looked {
             Err(error) => reply.send(nothing(error)),
             Ok(Looked::Answer(answer)) => reply.send(answer),
-            Ok(Looked::Plan(plan)) => {
+            Ok(Looked::Plan(plan, otherwise)) => {
                 let partition = partition.clone();
                 self.run_job(Work::Time(Box::new(TimeLookup {
                     partition,
                     plan,
+                    otherwise,
                     reply,
                 })));
             }

@@ -75,6 +75,39 @@ impl Topic {
         }
     }
 
+    /// Room for so many partitions.
+    pub(crate) fn reserve(&self, partitions: usize) {
+        let mut slots = self.partitions.write();
+        let open = slots.len();
+        slots.reserve_exact(partitions.saturating_sub(open));
+    }
+
+    /// `None` beyond the last.
+    pub(crate) fn slot(&self, at: usize) -> Option<Slot> {
+        self.partitions.read().get(at).cloned()
+    }
+
+    /// In the place of what is there, or behind the last. Only who has the node's `roles`.
+    pub(crate) fn put(&self, at: usize, slot: Slot) {
+        let mut slots = self.partitions.write();
+        match slots.get_mut(at) {
+            Some(known) => *known = slot,
+            None => slots.push(slot),
+        }
+    }
+
+    /// A copy that is here can't be used. `false`: it isn't here any more.
+    pub(crate) fn breaks(&self, partition: &Arc<Partition>, why: &str) -> bool {
+        let mut slots = self.partitions.write();
+        let is_it = |slot: &Slot| matches!(slot, Slot::Here(here) if Arc::ptr_eq(here, partition));
+        let found = slots.iter_mut().find(|slot| is_it(slot));
+        let is_here = found.is_some();
+        if let Some(slot) = found {
+            *slot = Slot::Broken(why.to_owned());
+        }
+        is_here
+    }
+
     /// One of which a copy is here.
     pub(crate) fn copy(&self, index: i32) -> Result<Arc<Partition>, ErrorCode> {
         let at = usize::try_from(index).map_err(|_| ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
@@ -201,12 +234,9 @@ impl Tables {
 
     /// Led or followed here.
     pub(crate) fn by_key(&self, key: LogKey) -> Option<Arc<Partition>> {
-        let maps = self.maps.read();
-        let slots = maps.topics.get(&key.topic)?.partitions.read();
-        match slots.get(usize::try_from(key.partition.0).ok()?)? {
-            Slot::Here(partition) => Some(partition.clone()),
-            Slot::Elsewhere | Slot::Broken(_) => None,
-        }
+        // One lock after the other: whoever waits for a topic's must not keep others from all topics.
+        let topic = self.topic(key.topic)?;
+        topic.copy(key.partition.0).ok()
     }
 
     pub(crate) fn by_name(&self, name: &str) -> Option<Arc<Topic>> {

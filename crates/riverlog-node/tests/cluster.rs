@@ -10,7 +10,9 @@ use std::time::Duration;
 use common::*;
 use nodes::Cluster;
 use riverlog_core::groups::{CommittedOffset, GroupAnswer, GroupCommand, TopicPartition};
-use riverlog_core::metadata::{AdminAnswer, AdminCommand, NewTopic, TopicRef, Way};
+use riverlog_core::metadata::{
+    AdminAnswer, AdminCommand, MetadataRecord, NewTopic, PartitionImage, Resource, TopicRef, Way,
+};
 use riverlog_node::{ClusterSettings, NodeSettings};
 use riverlog_wire::{BrokerId, ErrorCode, Generation, LeaderEpoch, Offset, ProducerId, TopicId};
 
@@ -221,6 +223,84 @@ fn what_a_superseded_leader_has_alone_is_cut_and_never_acknowledged() {
     cluster.run(second());
     assert_eq!(cluster.leader("t"), 1);
     assert_eq!(all(&mut cluster), ["a", "b", "c"]);
+}
+
+/// One entry holds what was decided of several commands: a min ISR that was raised, and then an in-sync set that is too small for it.
+#[test]
+fn an_in_sync_set_counts_with_the_min_isr_that_it_was_decided_with() {
+    let mut cluster = Cluster::new(3, quick());
+    make(&mut cluster, "t", &[("min.insync.replicas", "1")]);
+    cluster.led_at(3);
+    put(&mut cluster, "a").expect("acknowledged");
+    cluster.cut = [(2, 1), (3, 1), (1, 3)].into();
+    let to = cluster.led(1, "t");
+    let waits = cluster.send(1, &to, batch(cluster.node(1), &["b"]), -1);
+    cluster.run(Duration::from_millis(50));
+    assert!(!waits.is_ready(), "others may have it");
+    let image = cluster.node(3).node().image();
+    let topic = image.topic("t").expect("a topic");
+    let before = &topic.partitions[0];
+    let alone = PartitionImage {
+        isr: vec![BrokerId(1)],
+        elr: vec![BrokerId(2), BrokerId(3)],
+        partition_epoch: before.partition_epoch + 1,
+        ..before.clone()
+    };
+    cluster.agree(&[
+        MetadataRecord::Config {
+            resource: Resource::Topic(topic.id),
+            key: "min.insync.replicas".to_owned(),
+            value: Some("2".to_owned()),
+        },
+        MetadataRecord::Partition {
+            topic: topic.id,
+            index: 0,
+            partition: alone,
+        },
+    ]);
+    cluster.run(Duration::from_millis(50));
+    assert_eq!(cluster.describe(1, &to).high_watermark, Offset(1));
+    let few = ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND;
+    assert_eq!(waits.take().expect("answered").unwrap_err().error, few);
+}
+
+/// Somebody has elected a leader that lacks much, and records of the others were deleted beyond its end.
+#[test]
+fn a_copy_that_begins_behind_its_leaders_end_is_made_anew() {
+    let mut cluster = three();
+    put(&mut cluster, "a").expect("acknowledged");
+    cluster.kill(2);
+    cluster.run(4 * second());
+    for value in ["b", "c", "d"] {
+        put(&mut cluster, value).expect("acknowledged");
+    }
+    let to = cluster.led(1, "t");
+    let deleted = cluster
+        .node(1)
+        .ask(|node, now, reply| node.delete_records(&to, Offset(3), now, reply));
+    assert_eq!(cluster.wait(&deleted), Ok(Offset(3)));
+    cluster.led_at(2);
+    for id in [1, 3] {
+        cluster.kill(id);
+    }
+    cluster.start(2);
+    cluster.run(4 * second());
+    let elect = AdminCommand::ElectLeaders {
+        partitions: vec![("t".to_owned(), 0)],
+        unclean: true,
+    };
+    cluster.admin(elect);
+    cluster.run(second());
+    assert_eq!(cluster.leader("t"), 2);
+    for id in [1, 3] {
+        cluster.start(id);
+    }
+    cluster.run(4 * second());
+    assert_eq!(cluster.image("t").isr.len(), 3);
+    put(&mut cluster, "e").expect("acknowledged");
+    assert_eq!(all(&mut cluster), ["a", "e"]);
+    let starts: Vec<i64> = (1..=3).map(|id| start_at(&cluster, id)).collect();
+    assert_eq!(starts, [0, 0, 0]);
 }
 
 #[test]

@@ -41,6 +41,7 @@ fn table<'a>(page: &mut String, keys: impl Iterator<Item = &'a Key>) {
         let change = match key.change {
             Change::Any => "any time",
             Change::PerBroker => "any time, one node",
+            Change::Cluster => "any time, all nodes",
             Change::Restart => "restart",
         };
         let default = match (key.default, key.kafka_default) {

@@ -113,6 +113,8 @@ pub enum Change {
     PerBroker,
     /// While the node runs, for one node or for all.
     Any,
+    /// While the node runs, for all nodes: they must agree on it.
+    Cluster,
 }
 
 /// A broker key that gives a topic or group key its default.

@@ -1,7 +1,7 @@
 //! The table: broker keys.
 //!
 //! A row: name, type and range, default (`none`: none, or one that the cluster's size decides), `kafka` and Kafka's
-//! default where it is another, when it may change (`fixed`: with a restart; `node`: for one node; `live`: for one or all),
+//! default where it is another, when it may change (`fixed`: with a restart; `node`: for one node; `live`: for one or all; `all`: for all),
 //! `used` or `idle` (accepted and shown, without effect), words.
 
 use super::table::{COMPRESSION, DURABILITY, I, L, TIMESTAMP, WHEN_FULL, default, in_use, kafka};
@@ -16,6 +16,9 @@ macro_rules! change {
     };
     (live) => {
         Change::Any
+    };
+    (all) => {
+        Change::Cluster
     };
 }
 
@@ -281,8 +284,8 @@ pub(super) const BROKER: &[Key] = keys! {
         "Kafka's separate folder of the metadata log; here it is in the data folder.";
     "metric.reporters", List(&[]), "" kafka "org.apache.kafka.common.metrics.JmxReporter", live, idle,
         "Kafka's plug-ins for metrics; here they are served over HTTP.";
-    "min.insync.replicas", Int(1, I), none kafka "1", live, used,
-        "Default of the topic key of that name. Unless set: more than half of a topic's replicas.";
+    "min.insync.replicas", Int(1, I), none kafka "1", all, used,
+        "Default of the topic key of that name. Unless set: more than half of a topic's replicas. The same on all nodes.";
     "node.id", Int(0, I), "1" kafka "must be set", fixed, used,
         "This node's id in the cluster.";
     "num.io.threads", Int(1, I), "8", live, idle,

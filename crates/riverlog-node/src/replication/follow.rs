@@ -41,6 +41,12 @@ pub(super) struct Streams {
     number: i64,
 }
 
+impl Streams {
+    fn stamp_for(&self, leader: BrokerId) -> Stamp {
+        self.stamps.get(&leader).copied().unwrap_or(Stamp::NONE)
+    }
+}
+
 #[derive(Default)]
 struct Stream {
     partitions: BTreeMap<LogKey, Arc<Partition>>,
@@ -64,6 +70,8 @@ enum Took {
     Records,
     Cut,
     BeganAnew,
+    /// The copy can't be made one that follows this leader.
+    Unusable,
 }
 
 fn count(counter: &AtomicU64) {
@@ -169,7 +177,7 @@ impl Node {
             let mut following = self.replication.following.lock();
             following.number += 1;
             number = following.number;
-            stamp = following.stamps.get(&leader).copied();
+            stamp = following.stamp_for(leader);
             let Some(stream) = following.streams.get_mut(&(leader, lane)) else {
                 return;
             };
@@ -220,15 +228,18 @@ impl Node {
             broker_epoch,
             asks,
             catches_up,
-            stamp,
+            stamp: Some(stamp),
         };
         self.send_peer(leader, &ask);
     }
 
     /// What is said to this leader from now on is said after this answer. One that comes late says less than those before it.
     pub(crate) fn heard_leader(&self, from: BrokerId, stamp: Option<Stamp>) {
-        let Some(stamp) = stamp else { return };
         let mut following = self.replication.following.lock();
+        let mut leaders = following.streams.keys();
+        let Some(stamp) = stamp.filter(|_| leaders.any(|(leader, _)| *leader == from)) else {
+            return;
+        };
         let latest = following.stamps.entry(from).or_insert(stamp);
         *latest = stamp.max(*latest);
     }
@@ -275,7 +286,7 @@ impl Node {
             let bytes = parts.iter().map(|p| p.records.len()).sum();
             self.replication.rates.takes.lock().passed(bytes, now);
         }
-        let (mut resting, mut cut) = (Vec::new(), false);
+        let (mut resting, mut unusable, mut cut) = (Vec::new(), Vec::new(), false);
         for part in parts {
             let Some(asked) = flight.asks.get(&part.key) else {
                 continue;
@@ -297,11 +308,18 @@ impl Node {
                     sometimes(Mark::FollowerBegunAnew);
                     count(&self.metrics.replica_restarts);
                 }
+                Ok(Took::Unusable) => {
+                    unusable.push(partition);
+                    count(&self.metrics.replica_restarts);
+                }
                 Err(_) => {
                     cut = true;
                     resting.push(part.key);
                 }
             }
+        }
+        for partition in unusable {
+            self.make_anew(&partition, now);
         }
         if cut {
             // A cut writes to the write-ahead log by itself. Where that has become full with it, no group commit comes that would see
@@ -344,17 +362,15 @@ impl Node {
     pub(crate) fn tell_leaders(&self) {
         let (reports, stamps) = {
             let mut following = self.replication.following.lock();
-            if following.reports.is_empty() {
-                return;
-            }
             let reports = std::mem::take(&mut following.reports);
             // Before the look at what is followed: that is so after them.
-            (reports, following.stamps.clone())
+            let stamps: Vec<Stamp> = reports.keys().map(|to| following.stamp_for(*to)).collect();
+            (reports, stamps)
         };
         let Some(broker_epoch) = self.membership.broker_epoch() else {
             return;
         };
-        for (leader, keys) in reports {
+        for ((leader, keys), stamp) in reports.into_iter().zip(stamps) {
             let found = keys.iter().filter_map(|key| self.by_key(*key));
             let asks: Vec<PeerAsk> = found
                 .filter_map(|p| Some(p.state.lock().ask_of(p.key, leader)?.0))
@@ -363,7 +379,7 @@ impl Node {
                 let report = Message::Report {
                     broker_epoch,
                     asks,
-                    stamp: stamps.get(&leader).copied(),
+                    stamp: Some(stamp),
                 };
                 self.send_peer(leader, &report);
             }
@@ -437,7 +453,7 @@ impl State {
                 // Its start lies behind what it has in common with the leader: it can't be cut to there, nor used.
                 match after < end {
                     true => Ok(Took::Cut),
-                    false => Err(ErrorCode::OFFSET_OUT_OF_RANGE),
+                    false => Ok(Took::Unusable),
                 }
             }
             FollowerStep::BeginAt(at) => {

@@ -38,7 +38,7 @@ pub(crate) struct Replication {
     serving: Mutex<serve::Waiting>,
     isr: Mutex<isr::Changes>,
     rates: throttle::Rates,
-    trims: Mutex<Vec<trim::Trim>>,
+    trims: Mutex<trim::Trims>,
 }
 
 /// Which conversation of a follower with its leader.
@@ -57,6 +57,14 @@ pub(crate) struct Stamp {
     /// The leader's: it tells its lives apart.
     pub(crate) broker_epoch: i64,
     pub(crate) at: Duration,
+}
+
+impl Stamp {
+    /// There was no answer yet. What bears no stamp at all comes from a release that knows of none.
+    pub(crate) const NONE: Stamp = Stamp {
+        broker_epoch: -1,
+        at: Duration::ZERO,
+    };
 }
 
 /// What a follower says of one of its copies, and asks for.

@@ -58,28 +58,27 @@ impl Node {
         image.replicas.contains(&self.settings.broker)
     }
 
-    /// Leads or follows as an image says. Returns whether that is something else than before.
+    /// Leads or follows as an image says, with the settings that the topic has in it. Returns whether that is something else than before.
     pub(crate) fn take_role(
         &self,
         partition: &Arc<Partition>,
         image: &PartitionImage,
+        config: &TopicConfig,
         may_lead: bool,
         now: Now,
         owed: &mut Owed,
     ) -> bool {
         let me = self.settings.broker;
         let leads = may_lead && image.leader == Some(me);
-        let config = partition.topic.config.load();
         // Who is elected uncleanly is in sync alone.
         let unclean = leads && image.isr == [me] && self.was_out_of_sync(partition);
         let mut state = partition.state.lock();
         let before = state.leads();
         state.replicas = image.replicas.len();
-        if std::mem::replace(&mut state.factor, image.factor()) != image.factor() {
-            state.min_isr = config.min_isr(image.factor());
-        }
+        state.factor = image.factor();
+        state.min_isr = config.min_isr(image.factor());
         if leads {
-            state.lead(image, me, &config, now, owed);
+            state.lead(image, me, config, now, owed);
         } else {
             // A copy that isn't in sync has all the time that others need to be served.
             let lane = match image.isr.contains(&me) {
@@ -122,6 +121,25 @@ impl Node {
         state.refuse_all(owed);
         state.delete(owed);
         partition.leads.store(false, Ordering::Release);
+    }
+}
+
+impl Node {
+    /// A copy begins behind where its leader's log ends, as only one can that followed another leader, who is gone with what it had: it can't
+    /// be cut to there. It goes, and is made anew and empty once its files are gone.
+    pub(crate) fn make_anew(&self, partition: &Arc<Partition>, now: Now) {
+        let mut owed = Owed::default();
+        {
+            let _roles = self.roles.lock();
+            let why = "the copy that was here began behind its leader's end; it is made anew";
+            let topic = self.tables.topic(partition.key.topic);
+            if !topic.is_some_and(|topic| topic.breaks(partition, why)) {
+                return;
+            }
+            self.give_up(partition, &mut owed);
+            self.broken.store(true, Ordering::Relaxed);
+        }
+        self.settle(partition, owed, now);
     }
 }
 

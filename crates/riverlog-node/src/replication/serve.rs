@@ -324,10 +324,11 @@ impl Node {
         now: Now,
     ) -> Word {
         let own = self.membership.broker_epoch();
-        let said = stamp.filter(|s| Some(s.broker_epoch) == own && s.at <= now.mono);
-        let since = match active(Mutant::StampUnread) {
-            true => Some(now.mono),
-            false => said.map(|s| s.at),
+        let since = match stamp.filter(|_| !active(Mutant::StampUnread)) {
+            Some(said) if Some(said.broker_epoch) == own && said.at <= now.mono => Some(said.at),
+            Some(_) => None,
+            // Of an older release it is not known when it said so.
+            None => Some(now.mono),
         };
         Word {
             from,

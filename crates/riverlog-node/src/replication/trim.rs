@@ -20,8 +20,16 @@ const WAITING: usize = 10_000;
 
 type TrimReply = Reply<Result<Offset, ErrorCode>>;
 
+/// Those that wait.
+#[derive(Default)]
+pub(super) struct Trims {
+    waiting: Vec<Trim>,
+    /// When they are looked at next: one timer, however many there are.
+    look: Option<Duration>,
+}
+
 /// A deletion that is durable here.
-pub(super) struct Trim {
+struct Trim {
     partition: Arc<Partition>,
     /// The leadership in which it was done.
     epoch: LeaderEpoch,
@@ -65,16 +73,23 @@ impl Node {
     fn wait_for_followers(&self, trim: Trim) {
         {
             let mut trims = self.replication.trims.lock();
-            if trims.len() >= WAITING {
+            if trims.waiting.len() >= WAITING {
                 drop(trims);
                 return trim.reply.send(Err(ErrorCode::REQUEST_TIMED_OUT));
             }
-            trims.push(trim);
+            trims.waiting.push(trim);
         }
         self.look_at_trims_at(self.latest());
     }
 
     fn look_at_trims_at(&self, at: Duration) {
+        {
+            let mut trims = self.replication.trims.lock();
+            if trims.look.is_some_and(|look| look <= at) {
+                return;
+            }
+            trims.look = Some(at);
+        }
         let (_, first) = self.timers.add(at, Timer::Trims);
         if first {
             self.host.deadline_changed();
@@ -83,7 +98,13 @@ impl Node {
 
     /// Answers those that all in sync have followed, and those that can't be waited for.
     pub(crate) fn look_at_trims(&self, now: Now) {
-        let waiting = std::mem::take(&mut *self.replication.trims.lock());
+        let waiting = {
+            let mut trims = self.replication.trims.lock();
+            if trims.look.take_if(|look| *look <= now.mono).is_none() {
+                return;
+            }
+            std::mem::take(&mut trims.waiting)
+        };
         let mut left = Vec::new();
         for trim in waiting {
             let me = self.settings.broker;
@@ -100,14 +121,15 @@ impl Node {
             }
         }
         if !left.is_empty() {
-            self.replication.trims.lock().append(&mut left);
+            self.replication.trims.lock().waiting.append(&mut left);
             self.look_at_trims_at(now.mono + LOOK);
         }
     }
 
     /// The node stops.
     pub(crate) fn give_up_trims(&self) {
-        for trim in std::mem::take(&mut *self.replication.trims.lock()) {
+        let waiting = std::mem::take(&mut self.replication.trims.lock().waiting);
+        for trim in waiting {
             trim.reply.send(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
         }
     }

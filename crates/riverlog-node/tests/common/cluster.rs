@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use riverlog_core::Now;
 use riverlog_core::metadata::{
-    AdminCommand, ConfigResource, NewTopic, PartitionImage, TopicRef, Way,
+    AdminCommand, ConfigResource, MetadataRecord, NewTopic, PartitionImage, TopicRef, Way,
 };
 use riverlog_log::Disk;
 use riverlog_log::disk::CrashDisk;
@@ -212,6 +212,13 @@ impl Cluster {
                 hand(&self.entries, node, self.handed[at]);
             }
         }
+    }
+
+    /// The quorum agrees on an entry as it is.
+    pub fn agree(&mut self, records: &[MetadataRecord]) {
+        let records = records.iter().map(MetadataRecord::encode).collect();
+        self.entries.push((self.term, records));
+        self.hand();
     }
 
     pub fn admin(&mut self, command: AdminCommand) {

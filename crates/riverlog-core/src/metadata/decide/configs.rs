@@ -240,6 +240,14 @@ impl<'a> Target<'a> {
                     "{name} can't be set for all brokers at once; name a broker"
                 ))
             }
+            Standing::Known(key)
+                if key.change == Change::Cluster
+                    && matches!(self.resource, Resource::Broker(Some(_))) =>
+            {
+                fixed(format!(
+                    "{name} can't be set for one broker: the controller and all leaders go by the same value; set it for all of them (kafka-configs --entity-default), or for a topic"
+                ))
+            }
             // Kafka answers bad values of brokers with this code, those of topics with INVALID_CONFIG.
             Standing::Known(_) => known(self.scope, name, value).map_err(|refusal| Refusal {
                 error: ErrorCode::INVALID_REQUEST,

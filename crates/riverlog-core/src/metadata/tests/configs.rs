@@ -187,6 +187,10 @@ fn broker_configs_are_set_for_one_or_all() {
             on_broker(""),
             &[set("listeners", "PLAINTEXT://:1")],
         )]))
+        .tell(&alter(&[(
+            on_broker("1"),
+            &[set("min.insync.replicas", "1")],
+        )]))
         .tell(&alter(&[(on_broker(""), &[delete("message.max.bytes")])]))
         .expect(expect![[r#"
             NONE
@@ -199,6 +203,7 @@ fn broker_configs_are_set_for_one_or_all() {
             INVALID_CONFIG: log.retention.mss = 1: there is no such broker key; did you mean log.retention.ms?
             INVALID_REQUEST: log.cleaner.io.buffer.size has no effect here: it tunes a part of Kafka that doesn't exist here
             INVALID_REQUEST: listeners can't be set for all brokers at once; name a broker
+            INVALID_REQUEST: min.insync.replicas can't be set for one broker: the controller and all leaders go by the same value; set it for all of them (kafka-configs --entity-default), or for a topic
             NONE
                 Config { resource: Broker(None), key: "message.max.bytes", value: None }
         "#]]);

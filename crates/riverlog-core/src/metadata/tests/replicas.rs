@@ -104,10 +104,10 @@ fn a_node_is_let_in_once_it_knows_of_itself_and_registers_once_a_life() {
             Feature { name: "transaction.version", level: 2 }
             Broker 1 epoch 0 fenced true
         Registered { epoch: 0 }
-        Heartbeat { fenced: true, may_stop: false, position: Offset(7) }
-        Heartbeat { fenced: false, may_stop: false, position: Offset(7) }
+        Heartbeat { fenced: true, may_stop: false, position: Offset(7), silent: 0ns }
+        Heartbeat { fenced: false, may_stop: false, position: Offset(7), silent: 0ns }
             Broker 1 epoch 0 fenced false
-        Heartbeat { fenced: false, may_stop: false, position: Offset(8) }
+        Heartbeat { fenced: false, may_stop: false, position: Offset(8), silent: 0ns }
         Registered { epoch: 8 }
             Broker 1 epoch 8 fenced true
         STALE_BROKER_EPOCH: broker 1 isn't registered under epoch 0; register anew
@@ -137,9 +137,9 @@ fn leaders_come_from_the_isr_then_from_the_eligible_and_the_last_one_is_waited_f
         NONE
             Broker 3 epoch 10 fenced true
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2,3 isr 3 elr 2 led by - epochs 3/3)
-        Heartbeat { fenced: false, may_stop: false, position: Offset(21) }
+        Heartbeat { fenced: false, may_stop: false, position: Offset(21), silent: 0ns }
             Broker 1 epoch 20 fenced false
-        Heartbeat { fenced: false, may_stop: false, position: Offset(23) }
+        Heartbeat { fenced: false, may_stop: false, position: Offset(23), silent: 0ns }
             Broker 2 epoch 22 fenced false
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2,3 isr 2 elr 3 led by 2 epochs 4/4)
     "#]]);
@@ -161,7 +161,7 @@ fn another_disk_has_forgotten_what_was_acknowledged() {
         Registered { epoch: 20 }
             Broker 3 epoch 20 fenced true
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2,3 isr  led by - epochs 3/4)
-        Heartbeat { fenced: false, may_stop: false, position: Offset(22) }
+        Heartbeat { fenced: false, may_stop: false, position: Offset(22), silent: 0ns }
             Broker 3 epoch 20 fenced false
     "#]]);
     // Nobody is left with all of it; an operator may give it up.
@@ -234,10 +234,10 @@ fn a_node_that_stops_gives_its_leaderships_away_first() {
         world.tell(&beat);
     }
     world.expect(expect![[r#"
-        Heartbeat { fenced: false, may_stop: false, position: Offset(16) }
+        Heartbeat { fenced: false, may_stop: false, position: Offset(16), silent: 0ns }
             Broker 1 epoch 0 fenced false
             Partition BwcHBwcHBwcHBwcHBwcHAQ 0 (1,2,3 isr 2,3 led by 2 epochs 1/1)
-        Heartbeat { fenced: false, may_stop: true, position: Offset(18) }
+        Heartbeat { fenced: false, may_stop: true, position: Offset(18), silent: 0ns }
     "#]]);
     assert!(world.image.brokers[&BrokerId(1)].stopping);
 }
