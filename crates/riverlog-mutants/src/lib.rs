@@ -225,6 +225,8 @@ mutants! {
     Cluster {
         /// A coordinator or leader tells what is final for a producer though others may have gone beyond it.
         DoubtsForgotten = "doubts-forgotten",
+        /// A leader takes the min ISR that was decided with an in-sync set over after that.
+        MinIsrLate = "min-isr-late",
         /// What a follower says counts as said when it comes, however long it was under way.
         StampUnread = "stamp-unread",
         /// Metadata leaves a node out as soon as it is fenced.

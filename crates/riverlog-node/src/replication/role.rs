@@ -76,7 +76,9 @@ impl Node {
         let before = state.leads();
         state.replicas = image.replicas.len();
         state.factor = image.factor();
-        state.min_isr = config.min_isr(image.factor());
+        if !active(Mutant::MinIsrLate) {
+            state.min_isr = config.min_isr(image.factor());
+        }
         if leads {
             state.lead(image, me, config, now, owed);
         } else {

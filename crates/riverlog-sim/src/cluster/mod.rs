@@ -11,6 +11,7 @@
 //! | `sharers` | members of share groups |
 //! | `transactors` | transactional producers, and a reader of what they have committed |
 //! | `moves` | replicas that move meanwhile |
+//! | `min_isr` | acknowledgements that ask for more copies, or fewer |
 //! | `unrest` | leaderships that go to and fro, disks that fill up |
 //! | `ways` | connections that stand, end and are refused; at times that is a lie |
 //! | `echoes` | messages that come again when what they say is long over |
@@ -27,6 +28,7 @@ mod faults;
 mod groups;
 mod listed;
 mod machine;
+mod min_isr;
 mod model;
 mod moves;
 mod overtaken;

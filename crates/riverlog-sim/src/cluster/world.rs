@@ -18,6 +18,7 @@ use super::echoes::Echoes;
 use super::groups::{Due, Groups};
 use super::listed::Listed;
 use super::machine::Machine;
+use super::min_isr::MinIsr;
 use super::model::{Model, TOPIC, topic_id};
 use super::moves::Mover;
 use super::overtaken::Overtaken;
@@ -99,6 +100,10 @@ pub(super) enum Event {
         index: i32,
         at: usize,
     },
+    /// Acknowledgements ask for more copies while a partition's leader is left alone.
+    AskForMore {
+        index: i32,
+    },
     /// A disk has room again.
     Room(usize),
     /// A member of a group.
@@ -122,6 +127,7 @@ pub(super) struct World {
     pub(super) swarm: Swarm,
     pub(super) mover: Mover,
     pub(super) unrest: Unrest,
+    pub(super) min_isr: MinIsr,
     pub(super) overtaken: Overtaken,
     pub(super) listed: Listed,
     pub(super) ways: Ways,
@@ -203,6 +209,7 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
         swarm,
         mover,
         unrest: Unrest::draw(seed),
+        min_isr: MinIsr::draw(seed),
         overtaken,
         listed: Listed::default(),
         ways: Ways::draw(seed),
@@ -407,6 +414,7 @@ impl World {
                 self.perhaps_fail();
                 self.perhaps_move();
                 self.perhaps_unsettle();
+                self.perhaps_ask_for_more();
             }
             Event::Impatient { me, number } => {
                 if self.asking.get(&me) == Some(&number) {
@@ -465,6 +473,8 @@ impl World {
             Event::Place { .. } if self.healing => {}
             Event::Place { index, replicas } => self.place(index, replicas),
             Event::Room(at) => self.machines[at].disk.set_capacity(None),
+            Event::AskForMore { .. } if self.healing => {}
+            Event::AskForMore { index } => self.ask_for_more(index),
             Event::Link(_) if self.healing => {}
             Event::Link(at) => self.cuts.retain(|(from, to)| *from != at && *to != at),
         }
