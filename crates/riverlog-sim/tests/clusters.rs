@@ -84,3 +84,15 @@ fn what_a_power_cut_left_on_a_full_disk_could_not_be_looked_at() {
 fn a_cut_that_found_the_disk_full_ended_the_log_for_good() {
     holds(629);
 }
+
+/// A controller that stood still confirmed its own session once more, and told an end for that long that others had gone beyond.
+#[test]
+fn a_controller_that_stood_still_believed_itself() {
+    holds(80_000_383);
+}
+
+/// The simulator's own mistake.
+#[test]
+fn a_slow_disk_stayed_slow_when_all_was_healed() {
+    holds(80_000_251);
+}

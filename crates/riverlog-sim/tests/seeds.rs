@@ -96,6 +96,12 @@ fn the_only_consumer_of_many_partitions_was_too_lazy_for_those_who_wait_for_its_
     holds(1023);
 }
 
+/// The simulator's own mistake.
+#[test]
+fn a_consumer_took_the_start_of_a_partition_that_was_not_open_for_its_position() {
+    holds(70_000_278);
+}
+
 #[test]
 fn a_seed_gives_one_run() {
     assert_eq!(
