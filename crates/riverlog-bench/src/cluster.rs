@@ -134,7 +134,8 @@ fn send(
     requests: u64,
     pace: Option<Duration>,
     stop: &AtomicBool,
-) -> Result<Histogram<u64>> {
+    latency: &mut Histogram<u64>,
+) -> Result<()> {
     let mut reader = Connection::open(address)?;
     let mut writer = reader.0.try_clone()?;
     let depth = pace.map_or(DEPTH, |_| PACED_DEPTH);
@@ -157,13 +158,11 @@ fn send(
             }
             Ok(())
         });
-        let mut latency = latencies()?;
         for at in sent {
             check_produced(&reader.receive()?)?;
             latency.record(at.elapsed().as_micros() as u64)?;
         }
-        writing.join().map_err(|_| "a writer broke")??;
-        Ok(latency)
+        writing.join().map_err(|_| "a writer broke")?
     })
 }
 
@@ -232,7 +231,10 @@ fn spread(
                 .map(|p| produce_frame(topic, *p, &records))
                 .collect::<Result<_>>()?;
             let (part, stop) = (requests / leading.len() as u64, &stop);
-            senders.push(scope.spawn(move || send(address, &frames, part, pace, stop)));
+            senders.push(scope.spawn(move || {
+                let mut latency = latencies()?;
+                send(address, &frames, part, pace, stop, &mut latency).map(|()| latency)
+            }));
         }
         let mut all = latencies()?;
         for sender in senders {
@@ -504,6 +506,8 @@ fn answered(
 pub(crate) fn catch_up(brokers: &str, mib: u64, topic_config: &[String]) -> Result<()> {
     const RATE: u32 = 500;
     const QUIET: Duration = Duration::from_secs(10);
+    /// A broker that is busy may lose leaderships: what waits then isn't measured, how often it happened is.
+    const MOVES: usize = 20;
     let addresses: Vec<&str> = brokers.split(',').collect();
     let mut configs = topic_config.to_vec();
     configs.push("min.insync.replicas=2".to_owned());
@@ -534,19 +538,31 @@ pub(crate) fn catch_up(brokers: &str, mib: u64, topic_config: &[String]) -> Resu
             ..Load::small()
         };
         spread(&bulk, &view, &load, None)?;
-        let view = View::when(&others, &tail, without)?;
-        let meanwhile = |until: &dyn Fn() -> Result<()>| -> Result<Histogram<u64>> {
-            let frame = |node: i32| -> Result<Vec<Vec<u8>>> {
+        View::when(&others, &tail, without)?;
+        let moved = AtomicUsize::new(0);
+        // To those partitions that the controller's node leads, as long as it leads them.
+        let write = |stop: &AtomicBool| -> Result<Histogram<u64>> {
+            let mut latency = latencies()?;
+            loop {
+                let leads = |view: &View| !view.led_by(controller).is_empty();
+                let view = View::when(&others, &tail, leads)?;
                 let records = batch(&Load::small())?.0;
-                let led = view.led_by(node).into_iter();
-                led.map(|p| produce_frame(&tail, p, &records)).collect()
-            };
-            let stop = AtomicBool::new(false);
+                let led = view.led_by(controller).into_iter();
+                let frames: Result<Vec<Vec<u8>>> =
+                    led.map(|p| produce_frame(&tail, p, &records)).collect();
+                let (address, pace) = (&view.brokers[&controller], Duration::from_secs(1) / RATE);
+                let sent = send(address, &frames?, u64::MAX, Some(pace), stop, &mut latency);
+                let again = moved.load(Ordering::Relaxed) < MOVES && !stop.load(Ordering::Relaxed);
+                match sent {
+                    Err(_) if again => moved.fetch_add(1, Ordering::Relaxed),
+                    sent => return sent.map(|()| latency),
+                };
+            }
+        };
+        let meanwhile = |until: &dyn Fn() -> Result<()>| -> Result<Histogram<u64>> {
+            let stop = &AtomicBool::new(false);
             std::thread::scope(|scope| {
-                let address = &view.brokers[&controller];
-                let (frames, stop) = (frame(controller)?, &stop);
-                let pace = Some(Duration::from_secs(1) / RATE);
-                let sending = scope.spawn(move || send(address, &frames, u64::MAX, pace, stop));
+                let sending = scope.spawn(|| write(stop));
                 let ended = until();
                 stop.store(true, Ordering::Relaxed);
                 let latency = sending.join().map_err(|_| "a sender broke")??;
@@ -568,6 +584,7 @@ pub(crate) fn catch_up(brokers: &str, mib: u64, topic_config: &[String]) -> Resu
         print("caught up, MiB a second", mib as f64 / seconds, "MiB/s");
         print_latencies("quiet tail", &quiet);
         print_latencies("tail meanwhile", &busy);
+        print("leaders that moved", moved.into_inner() as f64, "times");
         let p99 = |of: &Histogram<u64>| of.value_at_quantile(0.99) as f64;
         print(
             "tail p99, of the quiet one's",
