@@ -337,7 +337,7 @@ impl Partition {
 
 impl State {
     /// Notes that a batch was refused, so that what its producer has sent behind it isn't taken for out of order.
-    fn refused(&mut self, header: &BatchHeader, error: ErrorCode, now: Now) {
+    pub(crate) fn refused(&mut self, header: &BatchHeader, error: ErrorCode, now: Now) {
         self.forget_refusals(header);
         self.refusals.refused(header, error, now.mono);
     }

@@ -6,6 +6,11 @@
 //! no power cut keeps the drop and loses the commit. When that makes no room, `block` parks the append, in order of
 //! arrival, until there is room or its time (or `riverlog.when.full.timeout.ms`) is over (then THROTTLING_QUOTA_EXCEEDED with a time to try again), and
 //! `error` answers POLICY_VIOLATION. A batch that is larger than the whole bound is refused in both cases.
+//!
+//! What an idempotent producer sends while batches of its own wait follows those, and not what the log has: it waits behind them, and is refused
+//! with the one before it.
+
+mod queue;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +27,8 @@ use crate::errors::RETRY_AFTER;
 use crate::node::Node;
 use crate::partition::{Owed, Partition, State};
 
+pub(crate) use queue::Blocked;
+
 /// Pieces that the size of a partition is remembered in.
 const PIECES: u64 = 256;
 
@@ -35,8 +42,7 @@ pub(crate) struct Bound {
     /// Runs of batches with their bytes: the size between two offsets, without a look at files.
     pieces: VecDeque<Piece>,
     bytes: u64,
-    /// In order of arrival.
-    pub(crate) blocked: VecDeque<Appending>,
+    pub(crate) blocked: Blocked,
 }
 
 struct Piece {
@@ -55,7 +61,7 @@ impl Bound {
             patience: Duration::ZERO,
             pieces: VecDeque::new(),
             bytes: 0,
-            blocked: VecDeque::new(),
+            blocked: Blocked::default(),
         };
         if !bound.set(config) {
             return None;
@@ -142,20 +148,6 @@ impl Bound {
         self.max_records.is_none_or(|max| records <= max)
             && self.max_bytes.is_none_or(|max| bytes <= max)
     }
-
-    /// Ends the appends that have waited long enough.
-    pub(crate) fn expire(&mut self, now: Now, owed: &mut Owed) {
-        if !self.blocked.iter().any(|b| b.blocked_until <= now.mono) {
-            return;
-        }
-        for blocked in std::mem::take(&mut self.blocked) {
-            if blocked.blocked_until <= now.mono {
-                owed.acks.push((blocked.ack, Err(full_for_long())));
-            } else {
-                self.blocked.push_back(blocked);
-            }
-        }
-    }
 }
 
 impl Piece {
@@ -191,13 +183,22 @@ impl State {
         {
             return true;
         }
-        // A batch that doesn't come next in its producer's sequence is never stored: the log answers it as the
-        // duplicate that it is, also while the partition is full.
         let header = &appending.header;
-        header.producer_id.0 >= 0
-            && log.producer(header.producer_id).is_some_and(|p| {
-                p.epoch == header.producer_epoch && p.last_sequence.plus(1) != header.base_sequence
-            })
+        if header.producer_id.0 < 0 {
+            return false;
+        }
+        let known = log.producer(header.producer_id);
+        let Some(known) = known.filter(|p| p.epoch == header.producer_epoch) else {
+            return false;
+        };
+        // The log answers a duplicate as what it is, also while the partition is full.
+        if !header.base_sequence.is_after(known.last_sequence) {
+            return true;
+        }
+        // Nor does it store what leaves out some of its producer's, unless those wait here. Where nobody waits they were refused as this one is.
+        let next = known.last_sequence.plus(1);
+        let waits = !first_blocked && bound.blocked.holds_producer_of(header);
+        header.base_sequence != next && bound.block && !waits
     }
 
     /// The partition is full: parks the append or refuses it.
@@ -217,6 +218,11 @@ impl State {
             let until = until.min(appending.deadline);
             appending.blocked_until = until;
             riverlog_mutants::sometimes(riverlog_mutants::Mark::BoundedWaited);
+            // If it was refused before, it has come again: what follows waits behind it, as if it were stored.
+            let header = &appending.header;
+            let last = header.last_sequence();
+            self.refusals
+                .stored(header.producer_id, header.producer_epoch, last);
             bound.blocked.push_back(appending);
             self.set_timer(until, owed);
         } else {
@@ -289,6 +295,16 @@ impl Node {
 impl State {
     pub(crate) fn is_blocked(&self) -> bool {
         self.bound.as_ref().is_some_and(|b| !b.blocked.is_empty())
+    }
+
+    /// Ends the appends that have waited long enough.
+    pub(crate) fn expire_blocked(&mut self, now: Now, owed: &mut Owed) {
+        let Some(bound) = &mut self.bound else { return };
+        for ended in bound.blocked.expire(now.mono) {
+            let failure = full_for_long();
+            self.refused(&ended.header, failure.error, now);
+            owed.acks.push((ended.ack, Err(failure)));
+        }
     }
 
     /// Appends those of the blocked that fit, in order.

@@ -426,15 +426,10 @@ impl State {
             left += queue.len();
             next = queue.iter().map(|p| p.deadline).chain(next).min();
         }
-        if let Some(bound) = &mut self.bound {
-            bound.expire(now, owed);
+        self.expire_blocked(now, owed);
+        if let Some(bound) = &self.bound {
             left += bound.blocked.len();
-            next = bound
-                .blocked
-                .iter()
-                .map(|b| b.blocked_until)
-                .chain(next)
-                .min();
+            next = bound.blocked.next_deadline().into_iter().chain(next).min();
         }
         if let Some(next) = next {
             // Each look costs a pass over all that wait, so looks keep a distance in proportion.
