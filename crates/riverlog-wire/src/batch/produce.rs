@@ -3,9 +3,12 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Batch, BatchError, BatchHeader, HEADER_LEN};
-use crate::compression::is_common;
+use super::{Batch, BatchError, BatchHeader};
+use crate::compression::{Compression, is_common};
 use crate::{Offset, ProducerId, Sequence};
+
+/// The least bytes of a record: its length, attributes, timestamp, offset, the lengths of key and value, and the number of headers.
+const MIN_RECORD_LEN: usize = 7;
 
 /// Why a producer's bytes are refused. Kafka answers CORRUPT_MESSAGE to [`BatchError::Crc`] and INVALID_RECORD
 /// to the rest.
@@ -36,6 +39,16 @@ pub enum ProduceError {
         /// Offset of the last.
         last_offset_delta: i32,
     },
+    /// More records than its bytes could hold: they would move the partition's end past offsets that nobody ever reads.
+    #[error(
+        "the batch says that it has {record_count} records, and holds {bytes} bytes of them, less than 7 for each; send as many records as it says"
+    )]
+    Overstated {
+        /// Records announced.
+        record_count: i32,
+        /// Bytes behind the header.
+        bytes: usize,
+    },
     /// Control records come from the broker alone.
     #[error("the batch is marked as control records, which producers can't write")]
     Control,
@@ -62,7 +75,7 @@ pub enum ProduceError {
 }
 
 /// Checks what a producer sent for one partition by its header and CRC: exactly one batch of format 2, undamaged,
-/// base offset 0, as many records as its offsets say, no control records, a codec that exists, in a form that clients read. The
+/// base offset 0, as many records as its offsets say and (unless compressed) as its bytes can hold, no control records, a codec that exists, in a form that clients read. The
 /// records themselves are not opened.
 pub fn validate_produce(bytes: &[u8]) -> Result<Batch<'_>, ProduceError> {
     if bytes.is_empty() {
@@ -93,7 +106,15 @@ pub fn validate_produce(bytes: &[u8]) -> Result<Batch<'_>, ProduceError> {
     let Some(codec) = header.attributes.compression() else {
         return Err(ProduceError::Codec(header.attributes.0 & 0x07));
     };
-    if !is_common(codec, batch.bytes.get(HEADER_LEN..).unwrap_or_default()) {
+    let records = batch.encoded_records();
+    let most = records.len() / MIN_RECORD_LEN;
+    if codec == Compression::None && usize::try_from(header.record_count).unwrap_or(0) > most {
+        return Err(ProduceError::Overstated {
+            record_count: header.record_count,
+            bytes: records.len(),
+        });
+    }
+    if !is_common(codec, records) {
         return Err(ProduceError::LinkedBlocks);
     }
     let has_producer = header.producer_id.0 >= 0;

@@ -1,5 +1,5 @@
 use super::super::tests::{built, plain, raw, three, with};
-use super::super::{header, set_base_offset};
+use super::super::{HEADER_LEN, header, set_base_offset};
 use super::*;
 use crate::compression::Compression;
 
@@ -54,6 +54,40 @@ fn a_producers_batch_must_keep_the_rules() {
     ));
     let unnumbered = with(good.clone(), header::PRODUCER_ID, 9_i64.to_be_bytes());
     assert!(matches!(refused(unnumbered), ProduceError::Producer { .. }));
+}
+
+#[test]
+fn a_batch_has_no_more_records_than_its_bytes_can_hold() {
+    let claims = |bytes: Vec<u8>, count: i32| {
+        let bytes = with(bytes, header::RECORD_COUNT, count.to_be_bytes());
+        let delta = count.saturating_sub(1).to_be_bytes();
+        with(bytes, header::LAST_OFFSET_DELTA, delta)
+    };
+    let most = i32::MAX;
+    assert_eq!(
+        validate_produce(&claims(raw(0, 0, &[]), most)).unwrap_err(),
+        ProduceError::Overstated {
+            record_count: most,
+            bytes: 0
+        }
+    );
+    // Records are seven bytes at least, and these are.
+    let mut smallest = super::super::BatchBuilder::new(Compression::None);
+    for _ in 0..3 {
+        smallest.push(1, None, None, &[]);
+    }
+    let smallest = smallest.build();
+    assert_eq!(smallest.len(), HEADER_LEN + 3 * MIN_RECORD_LEN);
+    validate_produce(&smallest).unwrap();
+    assert_eq!(
+        validate_produce(&claims(smallest, 4)).unwrap_err(),
+        ProduceError::Overstated {
+            record_count: 4,
+            bytes: 21
+        }
+    );
+    // How many are in compressed bytes, only opening them would show.
+    validate_produce(&claims(three(Compression::Gzip), 1_000)).unwrap();
 }
 
 #[test]
