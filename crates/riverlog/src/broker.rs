@@ -149,7 +149,8 @@ impl BrokerBuilder {
             Err(error) => panic!("a broker in memory: {error}"),
         }
     }
-    fn on(self, disk: Arc<dyn Disk>) -> Result<Broker> {
+    /// A broker on any disk: tests bring one that fails.
+    pub(crate) fn on(self, disk: Arc<dyn Disk>) -> Result<Broker> {
         let driver = Driver::start(disk, self.settings, 1)?;
         Ok(Broker {
             publisher: Arc::new(Publisher::new(Arc::clone(&driver))),

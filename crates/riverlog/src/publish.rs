@@ -17,7 +17,7 @@ use riverlog_wire::{ErrorCode, ProducerEpoch, ProducerId, Sequence, TopicId};
 
 use crate::{Error, Result};
 
-/// How long an append may take before it counts as unanswered.
+/// How long an append may take before it counts as unanswered, besides what it waits for room.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where a record went.
@@ -126,6 +126,7 @@ struct Target {
     partitions: Vec<PartitionRef>,
     /// Whose turn it is among records without a key.
     turn: AtomicU32,
+    /// How long the answer of an append is waited for.
     append_timeout: Duration,
 }
 
@@ -164,17 +165,11 @@ impl Publisher {
             })
             .collect::<Result<Vec<_>>>()?;
         let config = TopicConfig::new(&topic.configs, &self.driver.node.settings().configs);
-        let append_timeout =
-            Duration::from_millis(u64::try_from(config.when_full_timeout_ms).unwrap_or(0));
         let target = Arc::new(Target {
             image: Arc::clone(topic),
             partitions,
             turn: AtomicU32::new(0),
-            append_timeout: if config.block_when_full {
-                append_timeout
-            } else {
-                ANSWER_TIMEOUT
-            },
+            append_timeout: append_timeout(&config),
         });
         self.targets
             .write()
@@ -336,6 +331,17 @@ impl PendingAppend<'_> {
             }),
         }
     }
+}
+
+/// The time for room in a partition that is full comes before the time for the append: a short one says nothing about the disk, and
+/// a long one must not be cut.
+fn append_timeout(config: &TopicConfig) -> Duration {
+    let bounded = config.max_records >= 0 || config.max_bytes >= 0;
+    let room = match bounded && config.block_when_full {
+        true => u64::try_from(config.when_full_timeout_ms).unwrap_or(0),
+        false => 0,
+    };
+    ANSWER_TIMEOUT.saturating_add(Duration::from_millis(room))
 }
 
 fn push(batch: &mut BatchBuilder, message: &Message<'_>, now_ms: i64) {

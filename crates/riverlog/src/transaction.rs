@@ -1,5 +1,8 @@
 //! Transactions: records in several partitions, and a consumer's offsets, together or not at all.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -40,12 +43,19 @@ pub struct TransactionalProducer {
     /// The next sequence by partition, since the epoch began.
     sequences: BTreeMap<(TopicId, i32), Sequence>,
     timeout: Duration,
-    /// The transaction has something to end.
+    /// The coordinator may have a transaction to end.
     open: bool,
+    /// Why nobody knows what the transaction holds; then it can only be aborted. What was sent may lie in a partition under a sequence
+    /// that the next batch there would have, and that one would be taken for a duplicate of it. Ends with the epoch.
+    unsure: Option<String>,
 }
 
 /// An open transaction: nothing in it is seen by readers of committed records before [`Transaction::commit`]. Dropped without it,
 /// it is aborted.
+///
+/// When it isn't known whether something that was sent is part of it ([`Error::TimedOut`], KAFKA_STORAGE_ERROR), it can only be aborted:
+/// everything else is refused with TRANSACTION_ABORTABLE as [`Error::Refused`]. After an error that says that nothing was stored
+/// ([`Error::Full`], say) it goes on.
 ///
 /// ```
 /// # let broker = riverlog::Broker::in_memory();
@@ -60,6 +70,8 @@ pub struct TransactionalProducer {
 #[must_use = "a transaction that is dropped is aborted"]
 pub struct Transaction<'a> {
     producer: &'a mut TransactionalProducer,
+    /// Something is part of it.
+    stored: bool,
     ended: bool,
 }
 
@@ -72,6 +84,33 @@ fn passes(code: ErrorCode) -> bool {
             | ErrorCode::COORDINATOR_NOT_AVAILABLE
             | ErrorCode::NOT_COORDINATOR
     )
+}
+
+/// Whether an error says that nothing was stored. One that isn't named here may have come after the append.
+fn is_refusal(error: &Error) -> bool {
+    match error {
+        // Of a topic that was deleted meanwhile nothing is left, whatever was stored there.
+        Error::Full { .. } | Error::UnknownTopic(_) | Error::Fenced { .. } => true,
+        Error::Refused { code, .. } => matches!(
+            *code,
+            ErrorCode::CONCURRENT_TRANSACTIONS
+                | ErrorCode::COORDINATOR_LOAD_IN_PROGRESS
+                | ErrorCode::CORRUPT_MESSAGE
+                | ErrorCode::INVALID_PRODUCER_EPOCH
+                | ErrorCode::INVALID_PRODUCER_ID_MAPPING
+                | ErrorCode::INVALID_RECORD
+                | ErrorCode::INVALID_TIMESTAMP
+                | ErrorCode::INVALID_TOPIC_EXCEPTION
+                | ErrorCode::INVALID_TXN_STATE
+                | ErrorCode::MESSAGE_TOO_LARGE
+                | ErrorCode::NOT_COORDINATOR
+                | ErrorCode::OFFSET_METADATA_TOO_LARGE
+                | ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER
+                | ErrorCode::PRODUCER_FENCED
+                | ErrorCode::TRANSACTION_ABORTABLE
+        ),
+        _ => false,
+    }
 }
 
 /// Tries until the answer isn't one that passes.
@@ -97,6 +136,7 @@ impl TransactionalProducer {
             sequences: BTreeMap::new(),
             timeout,
             open: false,
+            unsure: None,
         };
         producer.init()?;
         Ok(producer)
@@ -114,6 +154,7 @@ impl TransactionalProducer {
     pub fn begin(&mut self) -> Transaction<'_> {
         Transaction {
             producer: self,
+            stored: false,
             ended: false,
         }
     }
@@ -140,9 +181,38 @@ impl TransactionalProducer {
             version: TransactionVersion::TWO,
             fresh: None,
         };
-        self.ask(command)?;
-        self.open = false;
+        if let Err(error) = self.ask(command) {
+            // What is still open there would become part of the next transaction.
+            self.unsure = Some(format!(
+                "it isn't known how the transaction before has ended ({error})"
+            ));
+            return Err(error);
+        }
+        (self.open, self.unsure) = (false, None);
         self.shown()
+    }
+
+    /// Nothing but an abort is left when it isn't known what the transaction holds.
+    fn check_sure(&self) -> Result<()> {
+        let Some(why) = &self.unsure else {
+            return Ok(());
+        };
+        Err(Error::Refused {
+            code: ErrorCode::TRANSACTION_ABORTABLE,
+            message: format!("{why}; abort the transaction and do its work again in another one"),
+        })
+    }
+
+    /// Takes note of an error of something that was sent as part of the transaction.
+    fn sent<T>(&mut self, answer: Result<T>) -> Result<T> {
+        if let Err(error) = &answer
+            && !is_refusal(error)
+        {
+            self.unsure = Some(format!(
+                "it isn't known whether something that was sent is part of this transaction ({error})"
+            ));
+        }
+        answer
     }
 
     /// Waits until what was decided shows everywhere: the answer comes before the markers are written, and whoever looks next is to
@@ -197,6 +267,9 @@ impl TransactionalProducer {
 impl Transaction<'_> {
     /// Publishes a record as part of the transaction; returns when it is stored, which isn't yet committed.
     ///
+    /// - Errors: after [`Error::TimedOut`] and KAFKA_STORAGE_ERROR the record may or may not be stored, and the transaction can only be
+    ///   aborted; until then this and everything else of it is refused with TRANSACTION_ABORTABLE (both as [`Error::Refused`]).
+    ///
     /// ```
     /// # let broker = riverlog::Broker::in_memory();
     /// # broker.create_topic("t", 1)?;
@@ -224,22 +297,26 @@ impl Transaction<'_> {
     /// ```
     pub fn publish_message(&mut self, topic: &str, message: &Message<'_>) -> Result<RecordId> {
         let producer = &mut *self.producer;
-        producer.open = true;
+        producer.check_sure()?;
         let sent = producer.broker.publisher().in_transaction(topic, message)?;
+        producer.open = true;
+        let (place, who) = (sent.place(), (producer.producer, producer.epoch));
         let sequence = producer
             .sequences
-            .entry(sent.place())
-            .or_insert(Sequence(0));
-        let (id, who) = (&producer.id, (producer.producer, producer.epoch));
-        let stored = patiently(|| sent.send(id, who, *sequence))?;
-        *sequence = sequence.plus(1);
+            .get(&place)
+            .copied()
+            .unwrap_or(Sequence(0));
+        let answer = patiently(|| sent.send(&producer.id, who, sequence));
+        let stored = producer.sent(answer)?;
+        producer.sequences.insert(place, sequence.plus(1));
+        self.stored = true;
         Ok(stored)
     }
 
     /// Commits everything that the consumer has handed out, as part of the transaction: with its records or not at all.
     ///
     /// - Errors: [`Error::Fenced`] when the consumer's partitions have gone to another member; the transaction should be aborted
-    ///   then, since that member reads the same records again.
+    ///   then, since that member reads the same records again. Others as of [`Transaction::publish`].
     ///
     /// ```
     /// # let broker = riverlog::Broker::in_memory();
@@ -257,6 +334,7 @@ impl Transaction<'_> {
     /// ```
     pub fn commit_offsets(&mut self, consumer: &mut Consumer) -> Result<()> {
         let producer = &mut *self.producer;
+        producer.check_sure()?;
         let offsets = consumer.handed_out();
         if offsets.is_empty() {
             return Ok(());
@@ -276,7 +354,7 @@ impl Transaction<'_> {
                 verified: Offset::ZERO,
             },
         };
-        patiently(|| {
+        let answer = patiently(|| {
             let (id, command) = (&producer.id, command.clone());
             let driver = &producer.broker.driver;
             let answer = driver.call(true, |node, now, reply| {
@@ -291,13 +369,16 @@ impl Transaction<'_> {
                 None => Ok(()),
                 Some(code) => Err(consumer.membership_error(code)),
             }
-        })
+        });
+        producer.sent(answer)?;
+        self.stored = true;
+        Ok(())
     }
 
     /// Makes all of it visible, at once, for ever.
     ///
     /// - Errors: PRODUCER_FENCED (as [`Error::Refused`]) when a later producer of this id was made, or the transaction took longer than
-    ///   its time-out: then nothing of it counts.
+    ///   its time-out: then nothing of it counts. TRANSACTION_ABORTABLE when it isn't known what the transaction holds: it is aborted.
     ///
     /// ```
     /// # let broker = riverlog::Broker::in_memory();
@@ -309,7 +390,10 @@ impl Transaction<'_> {
     /// # Ok::<(), riverlog::Error>(())
     /// ```
     pub fn commit(mut self) -> Result<()> {
-        self.finish(true)
+        // Refused, it is dropped here, and aborted by that.
+        self.producer.check_sure()?;
+        // When everything was refused the coordinator may have nothing to commit; to abort it is the same, and always goes.
+        self.finish(self.stored)
     }
 
     /// Forgets all of it.
