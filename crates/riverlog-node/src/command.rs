@@ -1,5 +1,6 @@
 //! What goes into a node, and what comes back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use riverlog_core::groups::{CommittedOffset, StableOffsets, TopicPartition};
@@ -7,20 +8,36 @@ use riverlog_core::metadata::TopicRef;
 use riverlog_log::Slices;
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, TopicId};
 
+use crate::caller::Caller;
 use crate::node::PartitionRef;
 
 /// Where an answer goes; completed exactly once, from any thread, without any lock of the node held. Dropped without an
-/// answer only when the node itself is dropped.
-pub struct Reply<T>(Option<Box<dyn FnOnce(T) + Send>>);
+/// answer only when the node itself is dropped, or its [`Caller`] has left.
+pub struct Reply<T> {
+    send: Option<Box<dyn FnOnce(T) + Send>>,
+    caller: Option<Arc<Caller>>,
+}
 
 impl<T> Reply<T> {
     /// A reply that calls `f`.
     pub fn new(f: impl FnOnce(T) + Send + 'static) -> Reply<T> {
-        Reply(Some(Box::new(f)))
+        Reply {
+            send: Some(Box::new(f)),
+            caller: None,
+        }
+    }
+    /// The same, of somebody who may leave before.
+    #[must_use]
+    pub fn of(mut self, caller: &Arc<Caller>) -> Reply<T> {
+        self.caller = Some(caller.clone());
+        self
+    }
+    pub(crate) fn caller(&self) -> Option<&Arc<Caller>> {
+        self.caller.as_ref()
     }
     /// Completes it.
     pub fn send(mut self, answer: T) {
-        if let Some(f) = self.0.take() {
+        if let Some(f) = self.send.take() {
             f(answer);
         }
     }

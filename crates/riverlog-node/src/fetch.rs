@@ -18,6 +18,7 @@ use riverlog_log::{Read, ReadError, ReadPlan, Slices};
 use riverlog_mutants::Mutant;
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset};
 
+use crate::caller::Parked;
 use crate::command::{
     FetchAnswer, FetchCommand, FetchPartition, FetchedPartition, Isolation, Reply,
 };
@@ -42,6 +43,12 @@ pub(crate) struct Waiting {
     /// `None` once answered.
     pending: Mutex<Option<Pending>>,
     answered: AtomicBool,
+}
+
+impl Waiting {
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
+    }
 }
 
 struct Pending {
@@ -239,6 +246,9 @@ impl Node {
             pending: Mutex::new(None),
             answered: AtomicBool::new(false),
         });
+        if let Some(caller) = reply.caller() {
+            caller.parks(Parked::Fetch(Arc::downgrade(&waiting)));
+        }
         let mut changed = false;
         let first;
         {
@@ -312,12 +322,24 @@ impl Node {
     }
 
     fn finish_fetch(&self, waiting: &Waiting, pending: Pending, plan: Plan, now: Now) {
+        self.unpark_fetch(waiting, &pending);
+        self.answer_fetch(pending.request, plan, now, pending.reply);
+    }
+
+    fn unpark_fetch(&self, waiting: &Waiting, pending: &Pending) {
         waiting.answered.store(true, Ordering::Release);
         self.parked.give(1);
         if let Some(timer) = pending.timer {
             self.timers.remove(timer);
         }
-        self.answer_fetch(pending.request, plan, now, pending.reply);
+    }
+
+    /// Who asked has left.
+    pub(crate) fn drop_fetch(&self, waiting: &Waiting) {
+        let pending = waiting.pending.lock().take();
+        if let Some(pending) = pending {
+            self.unpark_fetch(waiting, &pending);
+        }
     }
 
     /// The node stops: nothing more comes.
@@ -640,10 +662,7 @@ impl WaitList {
     fn add(&mut self, waiting: &Arc<Waiting>) {
         let same = |w: &Weak<Waiting>| std::ptr::eq(w.as_ptr(), Arc::as_ptr(waiting));
         if self.list.len() >= SWEEP.max(2 * self.live) {
-            let open = |w: &Weak<Waiting>| {
-                w.upgrade()
-                    .is_some_and(|w| !w.answered.load(Ordering::Relaxed))
-            };
+            let open = |w: &Weak<Waiting>| w.upgrade().is_some_and(|w| !w.is_answered());
             self.list.retain(|w| !same(w) && open(w));
             self.live = self.list.len();
         }

@@ -11,6 +11,7 @@ mod apply;
 mod aside;
 mod bounded;
 mod budget;
+mod caller;
 mod cleaner;
 mod command;
 mod controller;
@@ -49,6 +50,7 @@ mod transactions;
 mod unclaimed;
 mod upkeep;
 
+pub use caller::Caller;
 pub use command::{
     AppendAnswer, AppendCommand, AppendFailure, AppendTo, CommittedAnswer, CopyDescription,
     FetchAnswer, FetchCommand, FetchPartition, FetchedPartition, Isolation, OffsetAnswer,

@@ -105,8 +105,8 @@ impl Node {
         );
         gauge(
             "parked",
-            "Fetches and other commands that wait (bound: parked)",
-            self.parked.used() as f64,
+            "Fetches and commands of coordinators that wait (bound: parked, for each of the two)",
+            (self.parked.used() + self.coordinating.used()) as f64,
         );
         gauge(
             "cold_read_bytes_held",

@@ -145,7 +145,10 @@ pub struct Node {
     pub(crate) cleaner: Cleaner,
     pub(crate) losses: Losses,
     pub(crate) append_bytes: Budget,
+    /// Fetches that wait.
     pub(crate) parked: Budget,
+    /// What waits for coordinators and producer ids: no number of readers keeps groups from working.
+    pub(crate) coordinating: Budget,
     pub(crate) cold_bytes: Budget,
     pub(crate) cold_queue: Mutex<std::collections::VecDeque<ColdFetch>>,
     pub(crate) metrics: Counters,
@@ -192,6 +195,7 @@ impl Node {
         Node {
             append_bytes: Budget::new(budgets.append_bytes),
             parked: Budget::new(budgets.parked),
+            coordinating: Budget::new(budgets.parked),
             cold_bytes: Budget::new(budgets.cold_read_bytes),
             host: parts.host,
             entropy: parts.entropy,

@@ -48,7 +48,7 @@ impl Node {
                 drop(pool);
                 return reply.send(Ok((id, ProducerEpoch(0))));
             }
-            if !self.parked.take(1) {
+            if !self.coordinating.take(1) {
                 drop(pool);
                 return reply.send(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE));
             }
@@ -93,7 +93,7 @@ impl Node {
             pool.asked = more;
         }
         for (reply, result) in served {
-            self.parked.give(1);
+            self.coordinating.give(1);
             reply.send(result);
         }
         if more {

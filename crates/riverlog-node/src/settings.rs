@@ -21,7 +21,7 @@ pub trait Entropy: Send + Sync {
 pub struct Budgets {
     /// Bytes that batches may take between their arrival and their answer. Default 128 MiB.
     pub append_bytes: usize,
-    /// Fetches and other commands that may be parked. Default 100,000.
+    /// Fetches that may be parked, and as many commands of coordinators besides. Default 100,000.
     pub parked: usize,
     /// Bytes that cold reads may hold. Default 64 MiB.
     pub cold_read_bytes: usize,

@@ -2,10 +2,15 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use riverlog_core::Now;
+use riverlog_node::Caller;
 
 use super::door::KafkaDoor;
+
+/// A fetch waits no longer, whatever it asks for. Clients ask for half a second.
+pub(crate) const LONGEST_FETCH_WAIT: Duration = Duration::from_secs(5 * 60);
 
 /// Who is at the other end.
 #[derive(Clone, Debug)]
@@ -23,6 +28,8 @@ pub(crate) struct Context<'a> {
     pub(crate) now: Now,
     /// Unique among those of the listener.
     pub(crate) connection: u64,
+    /// The connection, whose fetches end with it.
+    pub(crate) caller: &'a Arc<Caller>,
 }
 
 impl Context<'_> {

@@ -12,6 +12,8 @@ use riverlog_wire::messages::fetch_layout::{Layout, Segment};
 use riverlog_wire::messages::{ApiKey, Response};
 use riverlog_wire::primitives::Writer;
 
+use super::session::End;
+
 /// A piece of a response.
 #[derive(Clone, Debug)]
 pub enum Part {
@@ -129,12 +131,16 @@ impl Slots {
 
 /// The responses of a session, for a host that writes on another thread than it reads on.
 #[derive(Clone)]
-pub struct Responses(pub(crate) Arc<Slots>);
+pub struct Responses {
+    pub(crate) slots: Arc<Slots>,
+    /// Held until nobody takes them any more.
+    pub(crate) _end: Arc<End>,
+}
 
 impl std::fmt::Debug for Responses {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Responses")
-            .field("in_flight", &self.0.len())
+            .field("in_flight", &self.slots.len())
             .finish()
     }
 }
@@ -144,16 +150,16 @@ impl Responses {
     ///
     /// - Errors: the connection must end once what was taken has been written.
     pub fn take(&self, out: &mut Vec<Part>) -> Result<(), Close> {
-        self.0.take(out)
+        self.slots.take(out)
     }
     /// How long the host shouldn't take requests from this connection, beginning when what was taken so far is written: a client
     /// that was told to slow down, and doesn't, waits here (KIP-219). Zero after that, until the next one is told.
     pub fn take_pause(&self) -> Duration {
-        std::mem::take(&mut self.0.queue.lock().pause)
+        std::mem::take(&mut self.slots.queue.lock().pause)
     }
     /// Requests under way, and responses that are not taken yet.
     pub fn in_flight(&self) -> usize {
-        self.0.len()
+        self.slots.len()
     }
 }
 

@@ -1,12 +1,13 @@
 //! One connection: frames in, responses out.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use riverlog_core::Now;
 use riverlog_core::share::ShareKey;
+use riverlog_node::Caller;
 use riverlog_wire::frame::RequestHeader;
 use riverlog_wire::messages::ApiKey;
 use riverlog_wire::primitives::Reader;
@@ -29,8 +30,24 @@ pub struct Session {
     peer: Peer,
     slots: Arc<Slots>,
     connection: u64,
+    end: Arc<End>,
     /// When it was last used by a member of a share group.
     shared: Option<Now>,
+}
+
+/// The end of a connection: of its session, and of whoever takes its responses. Nobody gets what still waits for data then, so that ends too.
+pub(crate) struct End {
+    /// What waits holds no node.
+    door: Weak<KafkaDoor>,
+    caller: Arc<Caller>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if let Some(door) = self.door.upgrade() {
+            door.node.leave(&self.caller);
+        }
+    }
 }
 
 impl std::fmt::Debug for Session {
@@ -51,6 +68,10 @@ impl Session {
     ) -> Session {
         let connection = door.connections.fetch_add(1, Ordering::Relaxed);
         Session {
+            end: Arc::new(End {
+                door: Arc::downgrade(&door),
+                caller: Caller::new(),
+            }),
             door,
             peer,
             slots: Slots::new(Box::new(wake)),
@@ -80,6 +101,7 @@ impl Session {
             version,
             now,
             connection: self.connection,
+            caller: &self.end.caller,
         };
         if key == ApiKey::ShareFetch {
             self.shared = Some(now);
@@ -93,9 +115,12 @@ impl Session {
     pub fn take(&mut self, out: &mut Vec<Part>) -> Result<(), Close> {
         self.slots.take(out)
     }
-    /// What [`Session::take`] takes from, for a host that writes elsewhere than it reads.
+    /// What [`Session::take`] takes from, for a host that writes elsewhere than it reads. The connection ends once both are dropped.
     pub fn responses(&self) -> Responses {
-        Responses(Arc::clone(&self.slots))
+        Responses {
+            slots: Arc::clone(&self.slots),
+            _end: Arc::clone(&self.end),
+        }
     }
     /// Requests under way. At `max_in_flight` the host stops reading until some are answered.
     pub fn in_flight(&self) -> usize {
@@ -118,6 +143,8 @@ impl Drop for Session {
     /// What members of share groups held over this connection is offered to others.
     fn drop(&mut self) {
         let Some(now) = self.shared else { return };
+        // Before that: they acquire nothing more.
+        self.door.node.leave(&self.end.caller);
         let gone = self.door.share_sessions.lock().disconnect(self.connection);
         for ((group, member), partitions) in gone {
             for (topic, partition) in partitions {

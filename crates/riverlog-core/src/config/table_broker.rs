@@ -365,7 +365,7 @@ pub(super) const BROKER: &[Key] = keys! {
     "riverlog.open.files", Int(16, I), "4000", fixed, used,
         "Files of the data folder that may be open at once.";
     "riverlog.parked.max", Int(1, I), "100000", fixed, used,
-        "Fetches and other requests that may wait for data or copies at once.";
+        "Fetches that may wait for data at once, and as many commands to coordinators besides.";
     "riverlog.rebalance", Bool, "false", live, used,
         "Whether copies and leaderships are spread evenly by themselves, so that a new node takes its share; not while a node is down.";
     "riverlog.receive.memory.bytes", Long(1_048_576, L), "268435456", fixed, used,

@@ -242,7 +242,7 @@ impl Node {
         now: Now,
         reply: Reply<C::Answer>,
     ) {
-        if !self.parked.take(1) {
+        if !self.coordinating.take(1) {
             return reply.send(C::refuse(shape, ErrorCode::COORDINATOR_NOT_AVAILABLE));
         }
         let commits = C::bounded_commits(self, &command);
@@ -614,7 +614,7 @@ impl Node {
         reply: Reply<Result<T, ErrorCode>>,
         look: impl FnOnce(&C) -> (Result<T, ErrorCode>, Offset),
     ) {
-        if !self.parked.take(1) {
+        if !self.coordinating.take(1) {
             return reply.send(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE));
         }
         let mut out = Outbox::default();
@@ -710,19 +710,19 @@ impl Node {
         for held in out.held {
             match held {
                 Held::Answer(open, answer) => {
-                    self.parked.give(1);
+                    self.coordinating.give(1);
                     commits.extend(open.commits);
                     open.reply.send(answer);
                 }
                 Held::Question(question) => {
-                    self.parked.give(1);
+                    self.coordinating.give(1);
                     question(Ok(()));
                 }
                 Held::Effect(effect) => effects.push(effect),
             }
         }
         for (question, error) in out.questions {
-            self.parked.give(1);
+            self.coordinating.give(1);
             question(Err(error));
         }
         self.settle(&shard.partition, out.owed, now);

@@ -18,6 +18,7 @@ use riverlog_wire::batch::{Batch, EndTxnMarker, batches};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, ProducerId, TopicId};
 
 use super::held::{Held, Stage};
+use crate::caller::Parked;
 use crate::command::{
     FetchAnswer, FetchCommand, FetchPartition, FetchedPartition, Isolation, Reply,
 };
@@ -102,6 +103,12 @@ pub(crate) struct ShareWaiting {
     state: Mutex<Progress>,
 }
 
+impl ShareWaiting {
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
+    }
+}
+
 struct Progress {
     /// `None` once answered.
     reply: Option<Reply<ShareFetchAnswer>>,
@@ -129,7 +136,7 @@ impl ShareList {
         if self.list.len() >= SWEEP.max(2 * self.live) {
             let open = |w: &Weak<ShareWaiting>| {
                 let waiting = w.upgrade();
-                waiting.is_some_and(|w| !w.answered.load(Ordering::Relaxed))
+                waiting.is_some_and(|w| !w.is_answered())
             };
             self.list.retain(|w| !same(w) && open(w));
             self.live = self.list.len();
@@ -169,6 +176,7 @@ impl Node {
             true => command.max_wait,
             false => Duration::ZERO,
         };
+        let caller = reply.caller().filter(|_| counted).cloned();
         let waiting = Arc::new(ShareWaiting {
             deadline: now.mono.saturating_add(wait),
             isolation: self.share_isolation(&command.group),
@@ -183,6 +191,9 @@ impl Node {
                 rounds: 0,
             }),
         });
+        if let Some(caller) = caller {
+            caller.parks(Parked::Share(Arc::downgrade(&waiting)));
+        }
         self.share_look(&waiting, now);
     }
 
@@ -329,7 +340,8 @@ impl Node {
             let Some(result) = results.get_mut(*at) else {
                 continue;
             };
-            if ask.max_records <= 0 {
+            // Who has left meanwhile acquires nothing.
+            if ask.max_records <= 0 || waiting.is_answered() {
                 break;
             }
             let found = match Found::new(fetched, limits.key_order) {
@@ -380,8 +392,9 @@ impl Node {
             let mut state = waiting.state.lock();
             let look = std::mem::take(&mut state.again) || read;
             state.rounds += u32::from(look);
-            let look = look && state.rounds < ROUNDS;
-            if !look && !over {
+            // Who asked may have left meanwhile: then nobody waits.
+            let look = look && state.rounds < ROUNDS && state.reply.is_some();
+            if !look && !over && state.reply.is_some() {
                 if state.timer.is_none() {
                     let timer = Timer::ShareFetch(waiting.clone());
                     let (id, is_first) = self.timers.add(waiting.deadline, timer);
@@ -407,6 +420,17 @@ impl Node {
     }
 
     fn answer_share(&self, waiting: &ShareWaiting, partitions: Vec<ShareFetched>) {
+        let Some(reply) = self.unpark_share_fetch(waiting) else {
+            return;
+        };
+        reply.send(ShareFetchAnswer {
+            partitions,
+            lock_duration: self.share_limits(&waiting.command.group).lock_duration,
+        });
+    }
+
+    /// Ends its wait; nothing when somebody else has.
+    fn unpark_share_fetch(&self, waiting: &ShareWaiting) -> Option<Reply<ShareFetchAnswer>> {
         waiting.answered.store(true, Ordering::Release);
         let (reply, timer, counted) = {
             let mut state = waiting.state.lock();
@@ -415,14 +439,15 @@ impl Node {
         if let Some(timer) = timer {
             self.timers.remove(timer);
         }
-        let Some(reply) = reply else { return };
-        if counted {
+        if counted && reply.is_some() {
             self.parked.give(1);
         }
-        reply.send(ShareFetchAnswer {
-            partitions,
-            lock_duration: self.share_limits(&waiting.command.group).lock_duration,
-        });
+        reply
+    }
+
+    /// Who asked has left: it acquires nothing more.
+    pub(crate) fn drop_share_fetch(&self, waiting: &ShareWaiting) {
+        drop(self.unpark_share_fetch(waiting));
     }
 
     /// The node stops: nothing more comes.

@@ -17,7 +17,7 @@ use riverlog_wire::messages::{FetchRequest, FetchResponse};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
 
 use super::{leaders, millis};
-use crate::kafka::context::Context;
+use crate::kafka::context::{Context, LONGEST_FETCH_WAIT};
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::fetch_sessions::{Ask, Place, Plan, Read, Shown, Wish};
 use crate::kafka::responder::{Close, Responder};
@@ -36,7 +36,8 @@ const IDS_FROM: i16 = 13;
 pub(super) fn handle(context: &Context<'_>, request: FetchRequest, responder: Responder) {
     let version = context.version;
     let door = context.door;
-    let (max_wait, isolation_level) = (millis(request.max_wait_ms), request.isolation_level);
+    let max_wait = millis(request.max_wait_ms).min(LONGEST_FETCH_WAIT);
+    let isolation_level = request.isolation_level;
     let max_bytes = size(request.max_bytes).min(door.settings.max_fetch_bytes);
     // More than an answer may hold would never come.
     let min_bytes = size(request.min_bytes).min(max_bytes);
@@ -88,6 +89,7 @@ pub(super) fn handle(context: &Context<'_>, request: FetchRequest, responder: Re
             respond(&door, version, isolation, &plan, answer, responder);
         }
     });
+    let reply = reply.of(context.caller);
     match version >= RACKS_FROM {
         true => node.fetch_near(command, &rack, context.now, reply),
         false => node.fetch(command, context.now, reply),

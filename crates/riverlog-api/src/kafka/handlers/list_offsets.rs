@@ -16,6 +16,9 @@ use crate::kafka::context::Context;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::Responder;
 
+/// Clients that know OFFSET_NOT_AVAILABLE (KIP-207).
+const NOT_AVAILABLE_FROM: i16 = 5;
+
 pub(super) fn handle(context: &Context<'_>, request: ListOffsetsRequest, responder: Responder) {
     let version = context.version;
     let isolation = super::isolation(request.isolation_level);
@@ -102,9 +105,16 @@ fn response(
     partition_index: i32,
     answer: OffsetAnswer,
 ) -> ListOffsetsPartitionResponse {
+    let error_code = match answer.error {
+        // The new leader doesn't know yet: to those who came before that had a code, it is as if there were none.
+        ErrorCode::OFFSET_NOT_AVAILABLE if version < NOT_AVAILABLE_FROM => {
+            ErrorCode::LEADER_NOT_AVAILABLE
+        }
+        error => error,
+    };
     ListOffsetsPartitionResponse {
         partition_index,
-        error_code: answer.error,
+        error_code,
         timestamp: answer.timestamp,
         offset: answer.offset.0,
         leader_epoch: if version >= 4 {
@@ -122,5 +132,35 @@ fn failed(partition_index: i32, error_code: ErrorCode) -> ListOffsetsPartitionRe
         timestamp: -1,
         offset: -1,
         leader_epoch: -1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use riverlog_wire::Offset;
+
+    use super::*;
+
+    #[test]
+    fn clients_before_kip_207_are_told_that_there_is_no_leader() {
+        let told = |version, error| {
+            let answer = OffsetAnswer {
+                error,
+                offset: Offset(-1),
+                timestamp: -1,
+                leader_epoch: LeaderEpoch::NONE,
+            };
+            response(version, 3, answer).error_code
+        };
+        for version in 1..=4 {
+            let code = told(version, ErrorCode::OFFSET_NOT_AVAILABLE);
+            assert_eq!(code, ErrorCode::LEADER_NOT_AVAILABLE);
+        }
+        for version in 5..=11 {
+            let code = told(version, ErrorCode::OFFSET_NOT_AVAILABLE);
+            assert_eq!(code, ErrorCode::OFFSET_NOT_AVAILABLE);
+        }
+        let fenced = ErrorCode::FENCED_LEADER_EPOCH;
+        assert_eq!(told(4, fenced), fenced);
     }
 }

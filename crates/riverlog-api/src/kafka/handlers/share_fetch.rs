@@ -16,7 +16,7 @@ use riverlog_wire::messages::{ShareFetchRequest, ShareFetchResponse};
 
 use super::share::{Said, acknowledgements, member_of};
 use super::{leaders, millis};
-use crate::kafka::context::Context;
+use crate::kafka::context::{Context, LONGEST_FETCH_WAIT};
 use crate::kafka::door::KafkaDoor;
 use crate::kafka::gather::Gather;
 use crate::kafka::responder::{Close, Responder};
@@ -92,7 +92,7 @@ pub(super) fn handle(context: &Context<'_>, request: ShareFetchRequest, responde
         member: member.1.clone(),
         partitions: plan.partitions.clone(),
         first: usize::try_from(plan.epoch).unwrap_or(0),
-        max_wait: millis(request.max_wait_ms),
+        max_wait: millis(request.max_wait_ms).min(LONGEST_FETCH_WAIT),
         max_bytes: usize::try_from(request.max_bytes)
             .unwrap_or(0)
             .min(door.settings.max_fetch_bytes),
@@ -126,7 +126,8 @@ pub(super) fn handle(context: &Context<'_>, request: ShareFetchRequest, responde
         node.share_release(&key(&member.0, place), &who, context.now);
     }
     if let Some(command) = command {
-        node.share_fetch(command, context.now, gather.reply(Done::Fetched));
+        let reply = gather.reply(Done::Fetched).of(context.caller);
+        node.share_fetch(command, context.now, reply);
     }
     gather.seal();
 }
