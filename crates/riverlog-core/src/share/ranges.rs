@@ -30,7 +30,7 @@ impl<V: Clone + PartialEq> Ranges<V> {
         // An empty range is one that nothing lies in.
         let until = last.max(from);
         let near = self.by_first.range(from..=until);
-        near.filter(move |(f, (l, _))| *l >= first && **f <= last)
+        near.filter(move |(f, (l, _))| first <= last && *l >= first && **f <= last)
             .map(move |(f, (l, v))| ((*f).max(first), (*l).min(last), v))
     }
 

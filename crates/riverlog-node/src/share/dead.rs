@@ -1,5 +1,5 @@
 //! Dead letters of share groups (KIP-1191): what was rejected, or tried as often as it may be, is put into a topic of its own before
-//! it is archived.
+//! it is archived. What the letters say is in [`letters`](super::letters).
 //!
 //! That it is to become a dead letter is kept first, so that the next leader goes on with it; it may then be there twice. A
 //! record that can't be put there for long is archived without, as in Kafka: nothing else would ever be done with after it.
@@ -10,16 +10,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use riverlog_core::Now;
-use riverlog_core::config::BrokerValues;
+use riverlog_core::config::{BrokerValues, TopicConfig};
 use riverlog_core::groups::Topics;
 use riverlog_core::metadata::{AdminCommand, NewTopic, TopicImage, TopicRef};
-use riverlog_core::share::{Dead, DeathCause, ShareKey};
-use riverlog_wire::batch::{BatchBuilder, batches};
-use riverlog_wire::compression::Compression;
+use riverlog_core::share::{Dead, ShareKey};
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset};
 
 use super::asks::{ShareQuestion, ShareSaid};
 use super::held::{Held, Stage};
+use super::letters::{BATCH_BYTES, Letters, Written};
 use crate::append::Rule;
 use crate::command::{
     AppendCommand, AppendFailure, FetchAnswer, FetchCommand, FetchPartition, Isolation, Reply,
@@ -31,12 +30,6 @@ use crate::timers::Timer;
 
 /// Records of one batch of dead letters.
 const BATCH: i64 = 500;
-
-/// Bytes of one batch, unless a record alone has more.
-const BATCH_BYTES: usize = 512 << 10;
-
-/// Bytes that a batch may open to whose records are copied.
-const OPENED_LIMIT: usize = 64 << 20;
 
 /// How long the topic may be missing, or unable to take them, before records are archived without.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -52,16 +45,51 @@ pub(crate) struct Burial {
     held: Arc<Held>,
     dead: Dead,
     deadline: Duration,
+    /// Copies can't be had, or aren't taken there: letters go without.
+    bare: bool,
+}
+
+/// A topic for dead letters.
+struct Place {
+    topic: Arc<TopicImage>,
+    /// Whether records are copied.
+    copies: bool,
+    /// Its `max.message.bytes`.
+    limit: usize,
 }
 
 /// Where dead letters of a group go.
 enum Grave {
-    /// The topic, and whether records are copied.
-    Topic(Arc<TopicImage>, bool),
+    Topic(Place),
     /// It is being made, or nobody can be asked for it now.
     Soon,
     /// There is none, or it must not be used.
     None,
+}
+
+impl Burial {
+    fn letters<'a>(&'a self, place: &Place, now: Now) -> Letters<'a> {
+        let Held { key, partition, .. } = &*self.held;
+        let limit = place.limit;
+        Letters::new(self.dead, key, &partition.topic.name, limit, now.wall_ms)
+    }
+
+    /// The same with letters that only say which records they were, and time for those.
+    fn without_copies(self, now: Now) -> Burial {
+        Burial {
+            bare: true,
+            deadline: now.mono + PATIENCE,
+            ..self
+        }
+    }
+}
+
+/// Whether the same batch will be refused again.
+fn will_not_be_taken(error: ErrorCode) -> bool {
+    matches!(
+        error,
+        ErrorCode::MESSAGE_TOO_LARGE | ErrorCode::RECORD_LIST_TOO_LARGE | ErrorCode::INVALID_RECORD
+    )
 }
 
 impl Node {
@@ -91,6 +119,7 @@ impl Node {
                         ..range
                     },
                     deadline: now.mono + PATIENCE,
+                    bare: false,
                 };
                 self.bury(burial, now);
                 first = last.plus(1);
@@ -108,18 +137,20 @@ impl Node {
     }
 
     fn bury(&self, burial: Burial, now: Now) {
-        if !matches!(burial.held.state.lock().stage, Stage::Ready { .. }) {
-            // Whoever leads now does it.
+        let led = matches!(burial.held.state.lock().stage, Stage::Ready { .. });
+        if !led || self.is_closing() {
+            // Whoever leads next does it.
             return;
         }
-        let over = now.mono >= burial.deadline;
         match self.grave(&burial.held.key.group, now) {
-            Grave::Soon if !over && !self.is_closing() => self.bury_later(burial, now),
-            Grave::Soon | Grave::None => self.buried(&burial, burial.dead.last, false, now),
-            Grave::Topic(topic, true) => self.read_dead(burial, topic, now),
-            Grave::Topic(topic, false) => {
-                let batch = self.epitaphs(&burial, &Bytes::new(), false, now);
-                self.send_dead(burial, &topic, batch, now);
+            Grave::Soon if now.mono < burial.deadline => self.bury_later(burial, now),
+            Grave::Soon | Grave::None => self.forsake(&burial, now),
+            Grave::Topic(place) if place.copies && !burial.bare => {
+                self.read_dead(burial, place, now);
+            }
+            Grave::Topic(place) => {
+                let written = burial.letters(&place, now).bare(burial.dead.last);
+                self.send_dead(burial, &place, written, now);
             }
         }
     }
@@ -151,8 +182,13 @@ impl Node {
             Some(topic) => {
                 let allowed = topic.configs.get(allows).is_some_and(|v| is_true(v));
                 let copies = own("errors.deadletterqueue.copy.record.enable").is_some_and(is_true);
+                let limit = TopicConfig::new(&topic.configs, &configs).max_message_bytes;
                 match allowed {
-                    true => Grave::Topic(topic.clone(), copies),
+                    true => Grave::Topic(Place {
+                        topic: topic.clone(),
+                        copies,
+                        limit: usize::try_from(limit).unwrap_or(0),
+                    }),
                     false => Grave::None,
                 }
             }
@@ -178,7 +214,7 @@ impl Node {
     }
 
     /// Reads the records that are to be copied.
-    fn read_dead(&self, burial: Burial, topic: Arc<TopicImage>, now: Now) {
+    fn read_dead(&self, burial: Burial, place: Place, now: Now) {
         let key = &burial.held.key;
         let read = FetchCommand {
             partitions: vec![FetchPartition {
@@ -200,118 +236,63 @@ impl Node {
             let Some(node) = node.upgrade() else { return };
             let now = node.as_of(now);
             let part = answer.partitions.into_iter().next();
-            let bytes = part.map(|part| (part.error, part.records.into_bytes()));
-            match bytes {
-                Some((ErrorCode::NONE, Ok(bytes))) => {
-                    let batch = node.epitaphs(&burial, &bytes, true, now);
-                    node.send_dead(burial, &topic, batch, now);
-                }
+            let letters = burial.letters(&place, now);
+            let written = part.and_then(|part| {
                 // Retention was faster: what is gone can't be copied.
-                Some((ErrorCode::OFFSET_OUT_OF_RANGE, _)) => {
-                    let batch = node.epitaphs(&burial, &Bytes::new(), false, now);
-                    node.send_dead(burial, &topic, batch, now);
+                if part.log_start_offset > burial.dead.first {
+                    return Some(letters.bare(part.log_start_offset.plus(-1)));
                 }
-                _ if now.mono < burial.deadline => node.bury_later(burial, now),
-                _ => {
-                    let last = burial.dead.last;
-                    node.buried(&burial, last, false, now);
+                match (part.error, part.records.into_bytes()) {
+                    (ErrorCode::NONE, Ok(bytes)) => letters.copies(&bytes),
+                    _ => None,
                 }
+            });
+            match written {
+                Some(written) => node.send_dead(burial, &place, written, now),
+                // A new leader doesn't know yet how far it may read, or a disk is slow.
+                None => node.bury_unread(burial, now),
             }
         });
         self.fetch_partitions(read, now, reply);
     }
 
-    /// A batch of dead letters and the last offset that it speaks of; `None` as a batch: none of them is a record.
-    fn epitaphs(
-        &self,
-        burial: &Burial,
-        bytes: &Bytes,
-        copies: bool,
-        now: Now,
-    ) -> (Option<Vec<u8>>, Offset) {
-        let dead = &burial.dead;
-        let held = &burial.held;
-        let mut out = BatchBuilder::new(Compression::None);
-        let add = |out: &mut BatchBuilder, at: i64, key: Option<&[u8]>, value: Option<&[u8]>| {
-            let (partition, offset) = (held.key.partition.to_string(), at.to_string());
-            let count = dead.delivery_count.to_string();
-            let cause = match dead.cause {
-                DeathCause::Rejected => "Offset rejected by client.",
-                DeathCause::TooOften => "Offset delivery count exceeded the threshold.",
-            };
-            let headers = [
-                ("__dlq.errors.topic", held.partition.topic.name.as_str()),
-                ("__dlq.errors.partition", &partition),
-                ("__dlq.errors.offset", &offset),
-                ("__dlq.errors.group", &held.key.group),
-                ("__dlq.errors.delivery.count", &count),
-                ("__dlq.errors.message", cause),
-            ];
-            let headers = headers.map(|(name, value)| (name.as_bytes(), Some(value.as_bytes())));
-            out.push(now.wall_ms, key, value, &headers);
-        };
-        if !copies {
-            for at in dead.first.0..=dead.last.0 {
-                add(&mut out, at, None, None);
-            }
-            return (Some(out.build()), dead.last);
+    /// The records can't be read now. When that lasts they are told of without copies.
+    fn bury_unread(&self, burial: Burial, now: Now) {
+        if now.mono < burial.deadline {
+            return self.bury_later(burial, now);
         }
-        let mut told = dead.first.plus(-1);
-        for batch in batches(bytes).map_while(Result::ok) {
-            let first = batch.header.base_offset;
-            if first > dead.last || out.size() >= BATCH_BYTES {
-                break;
-            }
-            let last = dead.last.min(batch.header.last_offset());
-            match batch.records(OPENED_LIMIT) {
-                Ok(records) if !batch.header.attributes.is_control() => {
-                    for record in records.iter_refs().map_while(Result::ok) {
-                        if (dead.first..=last).contains(&record.offset) {
-                            add(&mut out, record.offset.0, record.key, record.value);
-                        }
-                    }
-                }
-                _ => {
-                    for at in first.max(dead.first).0..=last.0 {
-                        add(&mut out, at, None, None);
-                    }
-                }
-            }
-            told = told.max(last);
-        }
-        // Offsets behind all batches hold no records any more.
-        if bytes.is_empty() {
-            told = dead.last;
-        }
-        ((!out.is_empty()).then(|| out.build()), told)
+        self.bury(burial.without_copies(now), now);
     }
 
-    fn send_dead(
-        &self,
-        burial: Burial,
-        topic: &TopicImage,
-        (batch, last): (Option<Vec<u8>>, Offset),
-        now: Now,
-    ) {
+    fn send_dead(&self, burial: Burial, place: &Place, written: Written, now: Now) {
+        let Written { batch, count, told } = written;
         let Some(batch) = batch else {
-            return self.buried(&burial, last, true, now);
+            return self.buried(&burial, told, now);
         };
-        let count = i32::try_from(topic.partitions.len()).unwrap_or(1).max(1);
+        let partitions = i32::try_from(place.topic.partitions.len());
+        let partitions = partitions.unwrap_or(1).max(1);
         let grave = ShareKey {
             group: burial.held.key.group.clone(),
-            topic: topic.id,
-            partition: burial.held.key.partition.rem_euclid(count),
+            topic: place.topic.id,
+            partition: burial.held.key.partition.rem_euclid(partitions),
         };
         let node = self.this.clone();
         let reply = Reply::new(move |answer: Result<ShareSaid, ErrorCode>| {
             let Some(node) = node.upgrade() else { return };
             let now = node.as_of(now);
             match answer {
-                Ok(_) => node.buried(&burial, last, true, now),
-                Err(_) if now.mono < burial.deadline && !node.is_closing() => {
-                    node.bury_later(burial, now);
+                Ok(_) => {
+                    let letters = &node.metrics.dead_letters;
+                    letters.fetch_add(count, Ordering::Relaxed);
+                    node.buried(&burial, told, now);
                 }
-                Err(_) => node.buried(&burial, last, false, now),
+                Err(error) if will_not_be_taken(error) => match burial.bare {
+                    true => node.forsake(&burial, now),
+                    false => node.bury(burial.without_copies(now), now),
+                },
+                Err(_) if now.mono < burial.deadline => node.bury_later(burial, now),
+                Err(_) if node.is_closing() => {}
+                Err(_) => node.forsake(&burial, now),
             }
         });
         let question = ShareQuestion::Bury(grave, Bytes::from(batch));
@@ -340,19 +321,18 @@ impl Node {
         self.append_one(partition, command, Rule::Plain, now, reply);
     }
 
-    /// They are dead letters up to `last`, or can't become such.
-    fn buried(&self, burial: &Burial, last: Offset, done: bool, now: Now) {
-        let Burial {
-            held,
-            dead,
-            deadline,
-        } = burial;
-        let counter = match done {
-            true => &self.metrics.dead_letters,
-            false => &self.metrics.dead_letter_failures,
-        };
-        let number = u64::try_from(last.0 - dead.first.0 + 1).unwrap_or(0);
-        counter.fetch_add(number, Ordering::Relaxed);
+    /// They can't become dead letters.
+    fn forsake(&self, burial: &Burial, now: Now) {
+        let Dead { first, last, .. } = burial.dead;
+        let number = u64::try_from(last.0 - first.0 + 1).unwrap_or(0);
+        let failures = &self.metrics.dead_letter_failures;
+        failures.fetch_add(number, Ordering::Relaxed);
+        self.buried(burial, last, now);
+    }
+
+    /// What was to become dead letters up to `last` is archived, and the rest comes next.
+    fn buried(&self, burial: &Burial, last: Offset, now: Now) {
+        let Burial { held, dead, .. } = burial;
         if let Stage::Ready { machine, .. } = &mut held.state.lock().stage {
             machine.bury(dead.first, last);
         }
@@ -365,7 +345,8 @@ impl Node {
                     first: last.plus(1),
                     ..*dead
                 },
-                deadline: *deadline,
+                deadline: now.mono + PATIENCE,
+                bare: burial.bare,
             };
             self.bury(rest, now);
         }

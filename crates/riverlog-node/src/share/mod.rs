@@ -5,6 +5,7 @@ mod asks;
 mod dead;
 mod fetch;
 mod held;
+mod letters;
 
 use std::sync::Arc;
 use std::time::Duration;
