@@ -20,7 +20,7 @@ const WORTH_COMPRESSING: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) bytes: Bytes,
-    _permits: Vec<OwnedSemaphorePermit>,
+    _memory: OwnedSemaphorePermit,
 }
 
 impl HttpDoor {
@@ -77,7 +77,8 @@ impl Call {
             return Err(told("has", announced));
         }
         let codec = content_encoding(&self.headers)?;
-        let mut permits = Vec::new();
+        // One for all: a body may come in pieces of a byte.
+        let mut memory = self.door.hold(0)?;
         let mut first: Option<Bytes> = None;
         let mut more = BytesMut::new();
         let mut len = 0;
@@ -86,7 +87,7 @@ impl Call {
             if len > limit {
                 return Err(told("has more than", limit));
             }
-            permits.push(self.door.hold(piece.len())?);
+            memory.merge(self.door.hold(piece.len())?);
             match &first {
                 None => first = Some(piece),
                 Some(begin) => {
@@ -108,12 +109,12 @@ impl Call {
                 Problem::bad_request(format!("the body can't be decompressed: {e}"))
             })?;
             drop(room);
-            permits.push(self.door.hold(opened.len())?);
+            memory.merge(self.door.hold(opened.len())?);
             bytes = opened.into();
         }
         Ok(Held {
             bytes,
-            _permits: permits,
+            _memory: memory,
         })
     }
 

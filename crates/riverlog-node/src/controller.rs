@@ -28,9 +28,12 @@ use crate::rebalance::Looked;
 /// Commands that may wait for the batch in flight.
 const QUEUED: usize = 10_000;
 
-/// Bytes of records after which a batch ends, where a decision may be cut into several: a registration, whose records
-/// say the same when they are written again.
+/// Bytes of records after which a batch ends. One decision stays in one batch, unless it may be cut into several: a registration,
+/// whose records say the same when they are written again.
 const BATCH_BYTES: usize = 1 << 20;
+
+/// Bytes of the records of one decision: more would not come through to the other voters in one message, ever.
+const DECISION_BYTES: usize = 32 << 20;
 
 /// Records that the metadata log may have in excess of those that are needed (and of twice as many as are needed).
 const SNAPSHOT_AFTER: i64 = 10_000;
@@ -164,9 +167,18 @@ impl Node {
                 // The log may hold parts of a registration that was lost; what they say is said again.
                 false => self.metadata_end(),
             };
-            for (command, reply) in std::mem::take(&mut state.queue) {
+            let mut bytes = 0;
+            while bytes < BATCH_BYTES
+                && let Some((command, reply)) = state.queue.pop_front()
+            {
                 let (records, mut answer) =
                     decide(&proposal.image, &self.controller.settings, &command, now);
+                let size: usize = records.iter().map(|record| record.encode().len()).sum();
+                if size > DECISION_BYTES {
+                    answers.push((reply, Err(ErrorCode::POLICY_VIOLATION)));
+                    continue;
+                }
+                bytes += size;
                 if let AdminAnswer::Heartbeat { silent, .. } = &mut answer {
                     *silent = state.seat.silent(now.mono);
                 }

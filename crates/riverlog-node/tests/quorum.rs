@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::*;
-use riverlog_core::metadata::{AdminAnswer, AdminCommand, NewTopic, TopicRef};
+use riverlog_core::metadata::{
+    AdminAnswer, AdminCommand, ConfigChange, ConfigResource, NewTopic, TopicRef,
+};
 use riverlog_log::Disk;
 use riverlog_log::disk::CrashDisk;
 use riverlog_node::harness::Harness;
@@ -246,4 +248,43 @@ fn metadata_of_a_newer_release_stops_the_node_and_is_told() {
     node.node()
         .on_quorum(event(2, &[1, 3, 0, 0, 0, 0, 9, 0]), node.now());
     assert_eq!(node.node().image().position, Offset(0));
+}
+
+#[test]
+fn a_proposal_ends_at_a_megabyte_and_what_could_not_be_carried_is_refused() {
+    let disks = [CrashDisk::new(1), CrashDisk::new(2)];
+    let (mut quorum, mut one, mut two) = pair(&disks);
+    // So many groups get a config of thirty kilobytes.
+    let ask = |one: &Harness, name: &str, groups: usize| {
+        let value = "x".repeat(30 << 10);
+        let resources = (0..groups).map(|i| {
+            let key = "errors.deadletterqueue.topic.name".to_owned();
+            let change = ConfigChange::Set(key, Some(value.clone()));
+            (ConfigResource::Group(format!("{name}{i}")), vec![change])
+        });
+        let command = AdminCommand::AlterConfigs {
+            resources: resources.collect(),
+            replace: false,
+            validate_only: false,
+        };
+        one.ask(|node, now, reply| node.admin(command, now, reply))
+    };
+    // One is in flight, and the others wait.
+    let mut asked = vec![ask(&one, "first", 1)];
+    asked.extend((0..5).map(|i| ask(&one, &format!("{i}-"), 14)));
+    let large = ask(&one, "large", 1_200);
+    asked.push(ask(&one, "last", 1));
+    let before = quorum.entries.len();
+    quorum.settle(&mut [&mut one, &mut two]);
+    for answer in asked {
+        answer.take().expect("answered").expect("decided");
+    }
+    let refused = large.take().expect("answered");
+    assert_eq!(refused.err(), Some(ErrorCode::POLICY_VIOLATION));
+    let sizes: Vec<usize> = quorum.entries[before..]
+        .iter()
+        .map(|(_, records)| records.iter().map(Bytes::len).sum())
+        .collect();
+    assert!(sizes.iter().all(|bytes| *bytes < 3 << 19), "{sizes:?}");
+    assert!(sizes.iter().any(|bytes| *bytes > 1 << 20), "{sizes:?}");
 }

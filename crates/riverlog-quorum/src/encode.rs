@@ -154,10 +154,26 @@ pub(crate) fn get_records(r: &mut Reader<'_>) -> Read<Vec<Bytes>> {
     Ok(r.elements(len, |r| r.compact_shared_bytes())?)
 }
 
+/// Bytes of an entry's position and of what it is.
+const ENTRY: usize = 17;
+/// The most that the length of a record takes.
+const LENGTH: usize = 5;
+
 mod payload {
     pub(super) const BLANK: u8 = 0;
     pub(super) const RECORDS: u8 = 1;
     pub(super) const MEMBERSHIP: u8 = 2;
+}
+
+/// About how many bytes [`put_entry`] takes for it: exact in what can be large.
+pub(crate) fn entry_size(entry: &Entry) -> usize {
+    let payload = match &entry.payload {
+        Payload::Normal(Records(records)) => {
+            records.iter().map(|record| record.len() + LENGTH).sum()
+        }
+        Payload::Blank | Payload::Membership(_) => 0,
+    };
+    ENTRY + payload
 }
 
 pub(crate) fn put_entry(w: &mut Out<'_>, entry: &Entry) {
@@ -199,7 +215,7 @@ pub(crate) fn put_entries(w: &mut Out<'_>, entries: &[Entry]) {
 }
 
 pub(crate) fn get_entries(r: &mut Reader<'_>) -> Read<Vec<Entry>> {
-    let len = r.compact_array_len(17)?;
+    let len = r.compact_array_len(ENTRY)?;
     let mut entries = Vec::with_capacity(capacity_hint(len));
     for _ in 0..len {
         entries.push(get_entry(r)?);

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use riverlog_wire::BrokerId;
 use tokio::sync::oneshot;
 
+use crate::encode::entry_size;
 use crate::message::{Body, Chunk, Message};
 use crate::raft::{
     AppendRequest, AppendResponse, DiskId, Member, Rt, Snapshot, Types, Vote, VoteRequest,
@@ -27,6 +28,8 @@ use crate::store::{State, decode_snapshot, encode_snapshot};
 const CHUNK: usize = 512 << 10;
 /// The most that a snapshot is put together from.
 const SNAPSHOT: usize = 1 << 30;
+/// How long a byte may take: a megabyte a second.
+const SLOW_BYTE: Duration = Duration::from_micros(1);
 /// How long one chunk may take.
 const CHUNK_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -170,7 +173,10 @@ impl RaftNetworkV2<Types> for Client {
         rpc: AppendRequest,
         option: RPCOption,
     ) -> Result<AppendResponse, RPCError<Types>> {
-        let (body, patience) = (Body::Append(rpc), option.soft_ttl());
+        // What is long takes long on a slow way: asked again too soon, it would only be sent twice.
+        let bytes: usize = rpc.entries.iter().map(entry_size).sum();
+        let patience = option.soft_ttl() + SLOW_BYTE * u32::try_from(bytes).unwrap_or(u32::MAX);
+        let body = Body::Append(rpc);
         match self.ask(body, RPCTypes::AppendEntries, patience).await? {
             Body::Appended(response) => Ok(response),
             _ => Err(strange()),

@@ -13,6 +13,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
+use std::iter::Peekable;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use riverlog_log::Disk;
 use riverlog_mutants::{Mutant, active};
 use riverlog_wire::BrokerId;
 
+use crate::encode::entry_size;
 use crate::error::QuorumError;
 use crate::raft::{
     DiskId, Entry, LogId, Membership, SnapshotMeta, StoredMembership, Term, Types, Vote, vote,
@@ -32,6 +34,9 @@ use lane::{Hand, Lane, Task};
 pub(crate) use snapshot::{State, decode as decode_snapshot, encode as encode_snapshot};
 
 const LOCK: &str = "quorum/lock";
+
+/// Bytes of the entries that are sent, or written, at once, unless a single one is longer.
+const TOGETHER: usize = 1 << 20;
 
 /// How the files are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,11 +112,28 @@ impl Memory {
         let mut lines = vec![Line::Identity(identity.clone())];
         lines.extend(self.vote.map(Line::Vote));
         lines.extend(self.purged.map(Line::Purged));
-        if !self.entries.is_empty() {
-            lines.push(Line::Entries(self.entries.values().cloned().collect()));
+        // In pieces, none of which is longer than a frame can be.
+        let mut rest = self.entries.values().peekable();
+        loop {
+            let some = first_of(&mut rest);
+            if some.is_empty() {
+                return lines;
+            }
+            lines.push(Line::Entries(some));
         }
-        lines
     }
+}
+
+/// Entries of [`TOGETHER`] bytes at most, or one that is longer; none where there are none.
+fn first_of<'a>(entries: &mut Peekable<impl Iterator<Item = &'a Entry>>) -> Vec<Entry> {
+    let (mut some, mut bytes) = (Vec::new(), 0);
+    while let Some(entry) = entries.next_if(|next| {
+        bytes += entry_size(next);
+        some.is_empty() || bytes <= TOGETHER
+    }) {
+        some.push(entry.clone());
+    }
+    some
 }
 
 impl Store {
@@ -253,6 +275,13 @@ impl RaftLogReader<Types> for Store {
 
     async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
         Ok(self.shared.memory.lock().vote)
+    }
+
+    /// What goes into one Append: the library counts entries, and the time that they take on a slow link hangs on their bytes.
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
+        let memory = self.shared.memory.lock();
+        let range = memory.entries.range(start..end).map(|(_, entry)| entry);
+        Ok(first_of(&mut range.peekable()))
     }
 }
 

@@ -87,6 +87,43 @@ fn a_folder_that_is_open_is_not_opened_twice() {
 }
 
 #[test]
+fn what_is_sent_or_written_at_once_is_bounded_in_bytes_and_never_nothing() {
+    let disk = CrashDisk::new(7);
+    let mut store = open(&disk).unwrap();
+    found(&store, 1);
+    let large = "x".repeat(400 << 10);
+    let larger = "y".repeat(3 << 20);
+    let sizes = [&large, &large, &large, &larger, &large, &large];
+    for (index, what) in (2..).zip(sizes) {
+        append(&mut store, vec![entry(2, index, what)]);
+    }
+    let mut read = |start, end| -> Vec<u64> {
+        let entries = now(store.limited_get_log_entries(start, end)).unwrap();
+        entries.iter().map(|e| e.log_id.index).collect()
+    };
+    assert_eq!(read(2, 8), [2, 3]);
+    assert_eq!(read(2, 3), [2]);
+    assert_eq!(read(4, 8), [4]);
+    assert_eq!(read(5, 8), [5], "one that is longer goes alone");
+    assert_eq!(read(6, 8), [6, 7]);
+    // The journal that is written anew: a single frame of everything might be longer than a frame can be.
+    let (mut meta, state) = store.snapshot().unwrap();
+    meta.last_log_id = Some(id(2, 2));
+    now(store.save_snapshot(meta, state)).unwrap();
+    now(store.purge(id(2, 2))).unwrap();
+    let lines = said(&store).lines(&store.shared.identity);
+    let lengths = lines.iter().map(|line| match line {
+        Line::Entries(entries) => entries.len(),
+        _ => 0,
+    });
+    assert_eq!(lengths.collect::<Vec<_>>(), [0, 0, 0, 2, 1, 2]);
+    let before = said(&store);
+    drop(store);
+    let after = said(&open(&disk.crash(1)).unwrap());
+    assert_eq!(format!("{after:?}"), format!("{before:?}"));
+}
+
+#[test]
 fn a_last_frame_that_was_cut_off_is_dropped_and_a_middle_one_stops_the_voter() {
     let disk = CrashDisk::new(2);
     let mut store = open(&disk).unwrap();

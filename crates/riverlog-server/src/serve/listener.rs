@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use riverlog_api::kafka::Peer;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use super::connection::{self, Ended, Shared};
 use super::limits::Seat;
@@ -17,6 +17,13 @@ use crate::failure::{Exit, Failure};
 
 /// How long accepting pauses when the system has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a connection is silent before the system asks whether the other side is still there. Its machine may have lost its power, and a
+/// node's connection has no idle time after which it ends.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(30))
+    .with_interval(Duration::from_secs(10))
+    .with_retries(3);
 
 /// Binds a port. What stands in the way is said with what to do.
 pub(crate) fn bind(
@@ -65,6 +72,8 @@ pub(crate) fn bind(
         )?;
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
+        // What is accepted has it too.
+        socket.set_tcp_keepalive(&KEEPALIVE)?;
         socket.bind(&address.into())?;
         socket.listen(backlog)?;
         let listener: std::net::TcpListener = socket.into();

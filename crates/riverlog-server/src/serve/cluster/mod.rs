@@ -410,7 +410,7 @@ impl Cluster {
         let is_double = |other: &Hello| {
             let links = self.links.lock();
             let known = links.get(&(other.who.member.broker, Purpose::Messages));
-            known.is_some_and(|link| link.disk != other.who.disk)
+            known.is_some_and(|link| link.disk != other.who.disk && !link.queue.is_closed())
         };
         let (other, purpose, write, mut receiver) =
             wire::accept(read, write, received, Some(&me), in_tls, is_double).await?;
