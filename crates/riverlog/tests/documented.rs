@@ -17,8 +17,13 @@ fn is_item(line: &str) -> bool {
 fn every_public_item_has_an_example() {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let (mut items, mut without) = (0, Vec::new());
-    for file in fs::read_dir(src).expect("the sources are there") {
-        let path = file.expect("an entry").path();
+    let mut paths = vec![src];
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            let files = fs::read_dir(path).expect("the sources are there");
+            paths.extend(files.map(|file| file.expect("an entry").path()));
+            continue;
+        }
         let text = fs::read_to_string(&path).expect("a source file");
         let lines: Vec<&str> = text.lines().collect();
         for (at, line) in lines.iter().enumerate().filter(|(_, line)| is_item(line)) {
