@@ -4,6 +4,10 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use riverlog_core::metadata::TopicRef;
+use riverlog_node::AppendCommand;
+use riverlog_wire::batch::BatchBuilder;
+use riverlog_wire::compression::Compression;
 use serde_json::{Value, json};
 use support::World;
 
@@ -50,6 +54,82 @@ async fn commit(world: &World, group: &str, member: &Value, offset: i64) -> supp
     });
     let path = format!("/v1/groups/{group}/offsets");
     world.post(&path, &body.to_string()).await
+}
+
+/// Appends a batch to partition 0 that no reader can open.
+fn append_broken(world: &World, topic: &str) {
+    let mut batch = BatchBuilder::new(Compression::Gzip);
+    let mut batch = batch.push(1_000, None, Some(b"x"), &[]).build();
+    // The first byte behind the header, which is of the compressed records.
+    batch[61] ^= 0xff;
+    let to = TopicRef::Name(topic.to_owned());
+    let to = world.driver.node.partition(&to, 0).unwrap();
+    let command = AppendCommand {
+        batch,
+        acks: -1,
+        timeout: Duration::from_secs(30),
+    };
+    let stored = world.driver.call(true, |node, now, reply| {
+        node.append(&to, command, now, reply)
+    });
+    stored.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_batch_that_can_not_be_opened_holds_up_its_own_partition_alone() {
+    let world = World::new();
+    world.topic("t", 2).await;
+    world.values("t", &["before"]).await;
+    append_broken(&world, "t");
+    let second = "/v1/topics/t/partitions/1/records";
+    world
+        .post(second, r#"{"records":[{"value":"a"}]}"#)
+        .await
+        .is(200);
+    let mut member = join(&world, "g", "t").await;
+    let mut got = poll_for(&world, "g", &mut member, 2).await;
+    got.sort();
+    assert_eq!(got, ["a", "before"]);
+    // Nothing else is there: now it is told.
+    let id = member["member_id"].as_str().unwrap();
+    let cursor = member["cursor"].as_str().unwrap();
+    let path = format!("/v1/groups/g/members/{id}/records?cursor={cursor}");
+    world.get(&path).await.problem(422, "corrupt-batch");
+    world
+        .post(second, r#"{"records":[{"value":"b"}]}"#)
+        .await
+        .is(200);
+    assert_eq!(poll_for(&world, "g", &mut member, 1).await, ["b"]);
+    // Nor is there too little room beside it in a small answer.
+    world
+        .post(second, r#"{"records":[{"value":"c"}]}"#)
+        .await
+        .is(200);
+    let id = member["member_id"].as_str().unwrap();
+    let cursor = member["cursor"].as_str().unwrap();
+    let small = format!("/v1/groups/g/members/{id}/records?cursor={cursor}&max_bytes=1");
+    let got = world.get(&small).await.is(200).json();
+    assert_eq!(got["records"][0]["value"], "c");
+    // The member goes on behind it as it is told.
+    commit(&world, "g", &member, 2).await.is(200);
+    world.values("t", &["behind"]).await;
+    let path = format!("/v1/groups/g/members/{id}/records");
+    let got = world.get(&path).await.is(200).json();
+    assert_eq!(got["records"][0]["value"], "behind");
+}
+
+#[tokio::test]
+async fn what_lies_before_a_batch_that_can_not_be_opened_is_read() {
+    let world = World::new();
+    world.topic("t", 1).await;
+    world.values("t", &["before"]).await;
+    append_broken(&world, "t");
+    let path = "/v1/topics/t/partitions/0?offset=";
+    let got = world.get(&format!("{path}0")).await.is(200).json();
+    assert_eq!(got["records"][0]["value"], "before");
+    assert_eq!(got["next_offset"], 1);
+    let at = format!("{path}1");
+    world.get(&at).await.problem(422, "corrupt-batch");
 }
 
 #[tokio::test]

@@ -13,8 +13,10 @@ use riverlog_core::groups::{
     TopicPartition,
 };
 use riverlog_core::metadata::{MetadataImage, TopicRef};
-use riverlog_node::{FetchAnswer, FetchCommand, FetchPartition, Isolation, OffsetQuery};
-use riverlog_wire::batch::{Aborted, RecordView, Records, batches};
+use riverlog_node::{
+    FetchAnswer, FetchCommand, FetchPartition, FetchedPartition, Isolation, OffsetQuery,
+};
+use riverlog_wire::batch::{Aborted, BatchError, BatchHeader, RecordView, Records, batches};
 use riverlog_wire::{ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
 
 use crate::subscription::{Delivery, Start, Subscription};
@@ -32,8 +34,26 @@ pub(crate) const BATCH_LIMIT: usize = 256 << 20;
 /// A partition that this consumer holds.
 type Key = (TopicId, i32);
 
+/// Partitions that a poll passes over because they can't be read, and why.
+type Unread = BTreeMap<Key, Error>;
+
 /// A partition, its topic's name, and what the group has committed there.
 type Committed = (Key, Arc<str>, Option<CommittedOffset>);
+
+/// When a wait is over; `None`: never, since the clock has no such time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    pub(crate) fn after(timeout: Duration) -> Deadline {
+        Deadline(Instant::now().checked_add(timeout))
+    }
+    pub(crate) fn left(self) -> Duration {
+        self.0.map_or(Duration::MAX, |at| {
+            at.saturating_duration_since(Instant::now())
+        })
+    }
+}
 
 /// Where a consumer is in one partition.
 #[derive(Debug)]
@@ -175,8 +195,11 @@ impl Consumer {
     /// Hands out up to `max` records, in order within each partition. Waits for the first up to `timeout`, and wakes as soon as
     /// there is one. Also says that this consumer is alive, and takes over or gives up partitions as the group decides.
     ///
-    /// - Returns an empty list when nothing came in time.
+    /// - Returns an empty list when nothing came in time; with `max` 0 always, and not before.
     /// - Errors: those of the broker; after [`Error::Fenced`] the next poll joins again.
+    /// - A partition that can't be read holds up no other one. Its error (`CORRUPT_MESSAGE` as [`Error::Refused`] where it is
+    ///   damaged) comes at once from each poll that has nothing else to hand out. Its position stays; [`Consumer::seek`] goes on
+    ///   behind the damage.
     ///
     /// ```
     /// use std::time::Duration;
@@ -187,12 +210,21 @@ impl Consumer {
     /// # Ok::<(), riverlog::Error>(())
     /// ```
     pub fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Record>> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
+        let mut unread = Unread::new();
         loop {
             if Instant::now() >= self.heartbeat_due {
                 self.heartbeat()?;
             }
-            let records = self.take_buffered(max)?;
+            let left = deadline.left();
+            if max == 0 {
+                if left.is_zero() {
+                    return Ok(Vec::new());
+                }
+                std::thread::sleep(left.min(HEARTBEAT_WHILE_WAITING));
+                continue;
+            }
+            let records = self.take_buffered(max, &mut unread);
             if !records.is_empty() {
                 if self.subscription.delivery == Delivery::AtMostOnce {
                     // Committed before they are handed out; when that fails they are handed out to nobody.
@@ -200,8 +232,18 @@ impl Consumer {
                 }
                 return Ok(records);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if !self.fetch(left.min(HEARTBEAT_WHILE_WAITING))? && left.is_zero() {
+            // With an error to tell nothing is waited for.
+            let wait = match unread.is_empty() {
+                true => left.min(HEARTBEAT_WHILE_WAITING),
+                false => Duration::ZERO,
+            };
+            if self.fetch(wait, &mut unread)? {
+                continue;
+            }
+            if let Some((_, error)) = unread.pop_first() {
+                return Err(error);
+            }
+            if left.is_zero() {
                 return Ok(Vec::new());
             }
         }
@@ -639,7 +681,7 @@ impl Consumer {
     }
 
     /// Takes up to `max` records of what was fetched, partition by partition.
-    fn take_buffered(&mut self, max: usize) -> Result<Vec<Record>> {
+    fn take_buffered(&mut self, max: usize, unread: &mut Unread) -> Vec<Record> {
         let keys: Vec<Key> = self.held.keys().copied().collect();
         let mut out = Vec::new();
         for i in 0..keys.len() {
@@ -648,8 +690,15 @@ impl Consumer {
                 continue;
             };
             while out.len() < max {
-                if held.buffer.is_empty() && !held.open_batch()? {
-                    break;
+                if held.buffer.is_empty() {
+                    match held.open_batch() {
+                        Ok(true) => {}
+                        Ok(false) => break,
+                        Err(broken) => {
+                            unread.insert(key, held.unreadable(key.1, &broken));
+                            break;
+                        }
+                    }
                 }
                 let Some(view) = held.buffer.pop_front() else {
                     continue;
@@ -662,12 +711,14 @@ impl Consumer {
             }
         }
         self.turn = self.turn.wrapping_add(1);
-        Ok(out)
+        out
     }
 
-    /// Fetches from all held partitions that have nothing buffered. Returns whether anything came.
-    fn fetch(&mut self, wait: Duration) -> Result<bool> {
-        let keys: Vec<Key> = self.held.keys().copied().collect();
+    /// Fetches from all held partitions but those that can't be read; nothing of any is buffered. Returns whether to look again:
+    /// something came, or one more can't be read, beside which there may have been no room for the others.
+    fn fetch(&mut self, wait: Duration, unread: &mut Unread) -> Result<bool> {
+        let held = self.held.keys().copied();
+        let keys: Vec<Key> = held.filter(|key| !unread.contains_key(key)).collect();
         if keys.is_empty() {
             // Nothing to wait for but an assignment.
             std::thread::sleep(wait.min(Duration::from_millis(5)));
@@ -698,41 +749,74 @@ impl Consumer {
             .broker
             .driver
             .call(false, |node, now, reply| node.fetch(command, now, reply))?;
-        let mut came = false;
+        let mut again = false;
         for (key, fetched) in keys.into_iter().zip(answer.partitions) {
-            match fetched.error {
-                ErrorCode::NONE => {}
-                ErrorCode::OFFSET_OUT_OF_RANGE => {
-                    let start = self.start_of(&self.broker.driver.node.image(), key)?;
-                    if let Some(held) = self.held.get_mut(&key) {
-                        held.position = start;
-                    }
-                    continue;
+            match self.take_fetched(key, fetched) {
+                Ok(came) => again |= came,
+                Err(error) => {
+                    unread.insert(key, error);
+                    again = true;
                 }
-                // The topic was deleted: the next heartbeat takes it away.
-                ErrorCode::UNKNOWN_TOPIC_ID | ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => {
-                    self.held.remove(&key);
-                    self.heartbeat_due = Instant::now();
-                    continue;
-                }
-                code => return Err(Error::refused(code)),
             }
-            let Some(held) = self.held.get_mut(&key) else {
-                continue;
-            };
-            let next = fetched.records.next;
-            let bytes = fetched.records.into_bytes().map_err(|e| Error::Refused {
-                code: ErrorCode::KAFKA_STORAGE_ERROR,
-                message: e.to_string(),
-            })?;
-            came |= !bytes.is_empty();
-            held.unopened = bytes;
-            held.aborted = Aborted::new(fetched.aborted);
-            held.buffer.clear();
-            held.fetched_to(next);
         }
+        Ok(again)
+    }
+
+    /// Buffers what was fetched of one partition. Returns whether anything came.
+    fn take_fetched(&mut self, key: Key, fetched: FetchedPartition) -> Result<bool> {
+        let Some(held) = self.held.get_mut(&key) else {
+            return Ok(false);
+        };
+        match fetched.error {
+            ErrorCode::NONE => {}
+            ErrorCode::OFFSET_OUT_OF_RANGE => {
+                let start = self.start_of(&self.broker.driver.node.image(), key)?;
+                if let Some(held) = self.held.get_mut(&key) {
+                    held.position = start;
+                }
+                return Ok(false);
+            }
+            // The topic was deleted: the next heartbeat takes it away.
+            ErrorCode::UNKNOWN_TOPIC_ID | ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => {
+                self.held.remove(&key);
+                self.heartbeat_due = Instant::now();
+                return Ok(false);
+            }
+            ErrorCode::CORRUPT_MESSAGE => {
+                let why = format!(
+                    "what is stored at offset {} is damaged; seek behind it to go on",
+                    held.position
+                );
+                return Err(Error::in_partition(
+                    ErrorCode::CORRUPT_MESSAGE,
+                    &held.topic,
+                    key.1,
+                    why,
+                ));
+            }
+            code => {
+                let topic = &held.topic;
+                return Err(Error::in_partition(code, topic, key.1, code.message()));
+            }
+        }
+        let next = fetched.records.next;
+        let storage = ErrorCode::KAFKA_STORAGE_ERROR;
+        let bytes = fetched.records.into_bytes();
+        let bytes = bytes.map_err(|e| Error::in_partition(storage, &held.topic, key.1, e))?;
+        let came = !bytes.is_empty();
+        held.unopened = bytes;
+        held.aborted = Aborted::new(fetched.aborted);
+        held.buffer.clear();
+        held.fetched_to(next);
         Ok(came)
     }
+}
+
+/// A batch that can't be opened.
+struct Broken {
+    error: BatchError,
+    /// `None`: not even that.
+    header: Option<BatchHeader>,
 }
 
 impl Held {
@@ -758,33 +842,62 @@ impl Held {
         (place, commit)
     }
 
-    /// Opens the next batch. `false`: there is none.
-    fn open_batch(&mut self) -> Result<bool> {
-        let damaged = |e: riverlog_wire::batch::BatchError| Error::Refused {
-            code: ErrorCode::CORRUPT_MESSAGE,
-            message: e.to_string(),
-        };
-        let Some(batch) = batches(&self.unopened).next() else {
+    /// Opens the next batch. `false`: there is none. Of a damaged batch the records before the damage are given; once there are none,
+    /// it is an error, what lies behind is dropped, and the position stays.
+    fn open_batch(&mut self) -> std::result::Result<bool, Broken> {
+        let unopened = std::mem::take(&mut self.unopened);
+        let Some(batch) = batches(&unopened).next() else {
             return Ok(false);
         };
-        let batch = batch.map_err(damaged)?;
-        let header = batch.header;
-        self.epoch = header.leader_epoch;
-        if !self.aborted.passes_over(&header) {
-            let records = Records::shared(&self.unopened, BATCH_LIMIT).map_err(damaged)?;
-            for view in records.iter() {
-                let view = view.map_err(damaged)?;
-                if view.offset >= self.position {
-                    self.buffer.push_back(view);
-                }
+        let header = batch.map(|batch| batch.header).map_err(|error| Broken {
+            error,
+            header: None,
+        })?;
+        let passed_over = self.aborted.passes_over(&header);
+        if !passed_over && let Err(error) = self.open_records(&unopened) {
+            let header = Some(header);
+            if self.buffer.is_empty() {
+                return Err(Broken { error, header });
+            }
+        } else {
+            self.unopened = unopened.slice(header.size()..);
+            if self.buffer.is_empty() {
+                // Markers and compacted batches have nothing to hand out; the position passes them all the same.
+                self.position = self.position.max(header.next_offset());
             }
         }
-        self.unopened = self.unopened.slice(header.size()..);
-        if self.buffer.is_empty() {
-            // Markers and compacted batches have nothing to hand out; the position passes them all the same.
-            self.position = self.position.max(header.next_offset());
-        }
+        self.epoch = header.leader_epoch;
         Ok(true)
+    }
+
+    /// Buffers the records of the first of some batches.
+    fn open_records(&mut self, batches: &Bytes) -> std::result::Result<(), BatchError> {
+        for view in Records::shared(batches, BATCH_LIMIT)?.iter() {
+            let view = view?;
+            if view.offset >= self.position {
+                self.buffer.push_back(view);
+            }
+        }
+        Ok(())
+    }
+
+    /// Why nothing more is read of this partition.
+    fn unreadable(&self, partition: i32, broken: &Broken) -> Error {
+        let error = &broken.error;
+        let why = match &broken.header {
+            Some(header) => format!(
+                "the batch of offsets {} to {} can't be read from {} on: {error}; seek to {} to go on behind it",
+                header.base_offset,
+                header.last_offset(),
+                self.position.max(header.base_offset),
+                header.next_offset()
+            ),
+            None => format!(
+                "what is stored at offset {} can't be read: {error}; seek behind it to go on",
+                self.position
+            ),
+        };
+        Error::in_partition(ErrorCode::CORRUPT_MESSAGE, &self.topic, partition, why)
     }
     /// A fetch that gave bytes but no record for us (all of them markers) must not be repeated from the same place.
     fn fetched_to(&mut self, next: Offset) {

@@ -106,6 +106,18 @@ impl Error {
             message: code.message().to_owned(),
         }
     }
+    /// What the broker refused of one partition.
+    pub(crate) fn in_partition(
+        code: ErrorCode,
+        topic: &str,
+        partition: i32,
+        why: impl std::fmt::Display,
+    ) -> Error {
+        Error::Refused {
+            code,
+            message: format!("partition {partition} of topic {topic:?}: {why}"),
+        }
+    }
     /// Whether trying again later can help without changing anything.
     ///
     /// ```

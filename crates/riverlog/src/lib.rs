@@ -39,6 +39,8 @@
 
 mod broker;
 mod consumer;
+#[cfg(test)]
+mod damaged;
 mod error;
 mod group;
 #[cfg(feature = "listen")]

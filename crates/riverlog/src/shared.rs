@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use riverlog_core::groups::{ConsumerHeartbeatAnswer, GroupAnswer, GroupCommand, ShareHeartbeat};
 use riverlog_core::metadata::{AdminCommand, ConfigChange, ConfigResource};
 use riverlog_core::share::{Acknowledge, Acknowledgement, AcquireMode, ShareKey};
 use riverlog_node::{ShareFetchAnswer, ShareFetchCommand, ShareFetched};
-use riverlog_wire::batch::{Records, batches};
+use riverlog_wire::batch::{BatchError, RecordView, Records, batches};
 use riverlog_wire::{ErrorCode, Offset, TopicId};
 
-use crate::consumer::BATCH_LIMIT;
+use crate::consumer::{BATCH_LIMIT, Deadline};
 use crate::{Broker, Error, Record, Result, Start};
 
 /// How often a member shows that it is there and learns of another assignment.
@@ -22,6 +23,40 @@ const WAIT: Duration = Duration::from_millis(50);
 const FETCH_BYTES: usize = 8 << 20;
 const JOIN: i32 = 0;
 const LEAVE: i32 = -1;
+
+/// A partition.
+type Key = (TopicId, i32);
+
+/// Partitions that a poll passes over because they can't be read, and why.
+type Unread = BTreeMap<Key, Error>;
+
+/// What of a partition couldn't be opened, and was rejected.
+#[derive(Debug)]
+struct Rejected {
+    topic: Arc<str>,
+    first: i64,
+    last: i64,
+    /// Offsets.
+    count: usize,
+    /// What was wrong with the first batch of them.
+    why: BatchError,
+}
+
+impl Rejected {
+    fn error(&self, partition: i32) -> Error {
+        let Rejected {
+            topic,
+            first,
+            last,
+            count,
+            why,
+        } = self;
+        let why = format!(
+            "{count} offsets from {first} to {last} can't be read and were rejected, nobody gets them: {why}"
+        );
+        Error::in_partition(ErrorCode::CORRUPT_MESSAGE, topic, partition, why)
+    }
+}
 
 /// How to join a share group, and what the group is to be like. What is set here is set for all members, and kept.
 ///
@@ -227,7 +262,9 @@ pub struct SharedConsumer {
     broker: Broker,
     subscription: SharedSubscription,
     epoch: i32,
-    assignment: Vec<(TopicId, i32)>,
+    assignment: Vec<Key>,
+    /// Rejected, and not told yet.
+    untold: BTreeMap<Key, Rejected>,
     /// Which partition is looked at first.
     turn: usize,
     heartbeat_due: Instant,
@@ -257,6 +294,7 @@ impl SharedConsumer {
             subscription,
             epoch: JOIN,
             assignment: Vec::new(),
+            untold: BTreeMap::new(),
             turn: 0,
             heartbeat_due: Instant::now(),
             left: false,
@@ -267,7 +305,10 @@ impl SharedConsumer {
 
     /// Hands out up to `max` records that nobody else has. Waits for the first up to `timeout`. Also says that this consumer is alive.
     ///
-    /// - Returns an empty list when nothing came in time.
+    /// - Returns an empty list when nothing came in time; with `max` 0 always, and not before.
+    /// - Errors: those of the broker. A batch that can't be opened is rejected as by [`SharedConsumer::reject`], and told once as
+    ///   [`Error::Refused`] with `CORRUPT_MESSAGE`. A partition that is damaged on the disk stays where it is, and is told of each
+    ///   time. Neither holds up other records: the error comes at once from a poll that has nothing else to hand out.
     ///
     /// ```
     /// use std::time::Duration;
@@ -281,15 +322,40 @@ impl SharedConsumer {
     /// # Ok::<(), riverlog::Error>(())
     /// ```
     pub fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<SharedRecord>> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Deadline::after(timeout);
+        let mut unread = Unread::new();
         loop {
             if Instant::now() >= self.heartbeat_due {
                 self.heartbeat()?;
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            let records = self.fetch(max, left.min(WAIT))?;
-            if !records.is_empty() || left.is_zero() {
+            let left = deadline.left();
+            if max == 0 {
+                if left.is_zero() {
+                    return Ok(Vec::new());
+                }
+                std::thread::sleep(left.min(HEARTBEAT));
+                continue;
+            }
+            // With an error to tell nothing is waited for.
+            let wait = match self.untold.is_empty() && unread.is_empty() {
+                true => left.min(WAIT),
+                false => Duration::ZERO,
+            };
+            let (records, again) = self.fetch(max, wait, &mut unread)?;
+            if !records.is_empty() {
                 return Ok(records);
+            }
+            if again {
+                continue;
+            }
+            if let Some(((_, partition), rejected)) = self.untold.pop_first() {
+                return Err(rejected.error(partition));
+            }
+            if let Some((_, error)) = unread.pop_first() {
+                return Err(error);
+            }
+            if left.is_zero() {
+                return Ok(Vec::new());
             }
         }
     }
@@ -395,7 +461,7 @@ impl SharedConsumer {
         self.leave()
     }
 
-    fn key(&self, (topic, partition): (TopicId, i32)) -> ShareKey {
+    fn key(&self, (topic, partition): Key) -> ShareKey {
         ShareKey {
             group: self.subscription.group.clone(),
             topic,
@@ -404,7 +470,7 @@ impl SharedConsumer {
     }
 
     fn say(&self, records: &[SharedRecord], what: Acknowledge) -> Result<()> {
-        let mut places: BTreeMap<(TopicId, i32), Vec<i64>> = BTreeMap::new();
+        let mut places: BTreeMap<Key, Vec<i64>> = BTreeMap::new();
         for record in records {
             let place = (record.topic, record.partition);
             places.entry(place).or_default().push(record.offset);
@@ -412,39 +478,62 @@ impl SharedConsumer {
         for (place, mut offsets) in places {
             offsets.sort_unstable();
             offsets.dedup();
-            let mut said: Vec<Acknowledgement> = Vec::new();
-            for at in offsets {
-                match said.last_mut() {
-                    Some(range) if range.last.0 + 1 == at => range.last = Offset(at),
-                    _ => said.push(Acknowledgement {
-                        first: Offset(at),
-                        last: Offset(at),
-                        types: vec![what],
-                    }),
-                }
-            }
-            let key = self.key(place);
-            let member = &self.subscription.consumer;
-            self.broker
-                .driver
-                .call(true, |node, now, reply| {
-                    node.share_acknowledge(&key, member, &said, now, reply);
-                })?
-                .map_err(Error::refused)?;
+            self.acknowledge(place, offsets.into_iter().map(|at| (at, what)))?;
         }
         Ok(())
     }
 
-    fn fetch(&mut self, max: usize, wait: Duration) -> Result<Vec<SharedRecord>> {
-        if self.assignment.is_empty() || max == 0 {
+    /// Says something of offsets of one partition, which are in order.
+    fn acknowledge(
+        &self,
+        place: Key,
+        offsets: impl Iterator<Item = (i64, Acknowledge)>,
+    ) -> Result<()> {
+        let mut said: Vec<Acknowledgement> = Vec::new();
+        for (at, what) in offsets {
+            match said.last_mut() {
+                Some(range) if range.last.0 + 1 == at && range.types == [what] => {
+                    range.last = Offset(at);
+                }
+                _ => said.push(Acknowledgement {
+                    first: Offset(at),
+                    last: Offset(at),
+                    types: vec![what],
+                }),
+            }
+        }
+        if said.is_empty() {
+            return Ok(());
+        }
+        let (key, member) = (self.key(place), &self.subscription.consumer);
+        self.broker
+            .driver
+            .call(true, |node, now, reply| {
+                node.share_acknowledge(&key, member, &said, now, reply);
+            })?
+            .map_err(Error::refused)
+    }
+
+    /// Records of all partitions but those that can't be read; and whether to look again when there are none: something was passed
+    /// over, and what lies behind or elsewhere may have had no room beside it.
+    fn fetch(
+        &mut self,
+        max: usize,
+        wait: Duration,
+        unread: &mut Unread,
+    ) -> Result<(Vec<SharedRecord>, bool)> {
+        let assigned = self.assignment.iter().copied();
+        let places: Vec<Key> = assigned.filter(|p| !unread.contains_key(p)).collect();
+        if places.is_empty() {
+            // Nothing to wait for but an assignment.
             std::thread::sleep(wait.min(Duration::from_millis(5)));
-            return Ok(Vec::new());
+            return Ok((Vec::new(), false));
         }
         self.turn = self.turn.wrapping_add(1);
         let command = ShareFetchCommand {
             group: self.subscription.group.clone(),
             member: self.subscription.consumer.clone(),
-            partitions: self.assignment.clone(),
+            partitions: places.clone(),
             first: self.turn,
             max_wait: wait,
             max_bytes: FETCH_BYTES,
@@ -456,79 +545,110 @@ impl SharedConsumer {
             node.share_fetch(command, now, reply)
         })?;
         let image = self.broker.driver.node.image();
-        let mut out = Vec::new();
-        for (place, part) in self.assignment.clone().into_iter().zip(answer.partitions) {
-            match part.error {
-                ErrorCode::NONE => {}
-                // The topic was deleted: the next heartbeat takes it away.
-                ErrorCode::UNKNOWN_TOPIC_ID | ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => {
-                    self.heartbeat_due = Instant::now();
-                    continue;
-                }
-                code => return Err(Error::refused(code)),
-            }
+        let (mut out, mut again) = (Vec::new(), false);
+        for (place, part) in places.into_iter().zip(answer.partitions) {
+            // Records that were acquired elsewhere are handed out whatever is the matter here.
             let Some(topic) = image.topics.get(&place.0) else {
                 continue;
             };
-            let name: Arc<str> = Arc::from(topic.name.as_str());
-            self.open(place, &name, part, &mut out)?;
-        }
-        Ok(out)
-    }
-
-    /// The records that were acquired; offsets without a record are done with.
-    fn open(
-        &self,
-        place: (TopicId, i32),
-        name: &Arc<str>,
-        part: ShareFetched,
-        out: &mut Vec<SharedRecord>,
-    ) -> Result<()> {
-        let storage = |_| Error::refused(ErrorCode::KAFKA_STORAGE_ERROR);
-        let bytes = part.records.into_bytes().map_err(storage)?;
-        let mut missing: BTreeMap<i64, i16> = BTreeMap::new();
-        for range in &part.acquired {
-            missing.extend((range.first.0..=range.last.0).map(|at| (at, range.delivery_count)));
-        }
-        let corrupt = |error: riverlog_wire::batch::BatchError| Error::Refused {
-            code: ErrorCode::CORRUPT_MESSAGE,
-            message: format!("{name} {}: {error}; reject what can't be read", place.1),
-        };
-        let mut at = 0;
-        for batch in batches(&bytes) {
-            let len = batch.map_err(corrupt)?.bytes.len();
-            let batch = bytes.slice(at..at + len);
-            at += len;
-            let records = Records::shared(&batch, BATCH_LIMIT).map_err(corrupt)?;
-            for view in records.iter() {
-                let view = view.map_err(corrupt)?;
-                if let Some(delivery_count) = missing.remove(&view.offset.0) {
-                    out.push(SharedRecord {
-                        record: Record::new(name, place.1, view),
-                        delivery_count,
-                        topic: place.0,
-                    });
+            match self.take_fetched(place, &topic.name, part, &mut out) {
+                Ok(rejected) => again |= rejected,
+                Err(error) => {
+                    unread.insert(place, error);
+                    again = true;
                 }
             }
         }
-        if missing.is_empty() {
-            return Ok(());
+        Ok((out, again))
+    }
+
+    /// Takes what was acquired of one partition. Returns whether something had to be rejected.
+    fn take_fetched(
+        &mut self,
+        place: Key,
+        topic: &str,
+        part: ShareFetched,
+        out: &mut Vec<SharedRecord>,
+    ) -> Result<bool> {
+        let refused = |code, why: &str| Error::in_partition(code, topic, place.1, why);
+        match part.error {
+            ErrorCode::NONE => {}
+            // The topic was deleted: the next heartbeat takes it away.
+            ErrorCode::UNKNOWN_TOPIC_ID | ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => {
+                self.heartbeat_due = Instant::now();
+                return Ok(false);
+            }
+            code @ ErrorCode::CORRUPT_MESSAGE => {
+                return Err(refused(
+                    code,
+                    "what is stored where the group is to go on is damaged; delete the records up to behind it (`Partition::delete_records`)",
+                ));
+            }
+            code => return Err(refused(code, code.message())),
         }
-        let gaps: Vec<Acknowledgement> = missing
-            .into_keys()
-            .map(|at| Acknowledgement {
-                first: Offset(at),
-                last: Offset(at),
-                types: vec![Acknowledge::Gap],
-            })
-            .collect();
-        let (key, member) = (self.key(place), &self.subscription.consumer);
-        self.broker
-            .driver
-            .call(true, |node, now, reply| {
-                node.share_acknowledge(&key, member, &gaps, now, reply);
-            })?
-            .map_err(Error::refused)
+        let storage = ErrorCode::KAFKA_STORAGE_ERROR;
+        let bytes = part.records.into_bytes();
+        let bytes = bytes.map_err(|e| refused(storage, &e.to_string()))?;
+        // What was acquired and has no record; of that the group is told.
+        let mut rest: BTreeMap<i64, (i16, Acknowledge)> = BTreeMap::new();
+        for range in &part.acquired {
+            let count = range.delivery_count;
+            let offsets = range.first.0..=range.last.0;
+            rest.extend(offsets.map(|at| (at, (count, Acknowledge::Gap))));
+        }
+        let topic: Arc<str> = Arc::from(topic);
+        let mut rejected: Option<Rejected> = None;
+        let mut behind = i64::MIN;
+        for batch in batches(&bytes) {
+            let (first, last, opened) = match batch {
+                Ok(batch) => {
+                    let header = batch.header;
+                    let opened = open(&bytes.slice_ref(batch.bytes), |view| {
+                        if let Some((delivery_count, _)) = rest.remove(&view.offset.0) {
+                            out.push(SharedRecord {
+                                record: Record::new(&topic, place.1, view),
+                                delivery_count,
+                                topic: place.0,
+                            });
+                        }
+                    });
+                    (header.base_offset.0, header.last_offset().0, opened)
+                }
+                // Where it ends isn't known, and so of nothing behind it either.
+                Err(error) => (behind, i64::MAX, Err(error)),
+            };
+            behind = last.saturating_add(1);
+            let Err(why) = opened else { continue };
+            let broken = rest.range_mut(first..).take_while(|(at, _)| **at <= last);
+            for (at, (_, what)) in broken {
+                *what = Acknowledge::Reject;
+                let rejected = rejected.get_or_insert_with(|| Rejected {
+                    topic: Arc::clone(&topic),
+                    first: *at,
+                    last: *at,
+                    count: 0,
+                    why: why.clone(),
+                });
+                rejected.last = *at;
+                rejected.count += 1;
+            }
+        }
+        self.acknowledge(place, rest.into_iter().map(|(at, (_, what))| (at, what)))?;
+        let Some(new) = rejected else {
+            return Ok(false);
+        };
+        // Who never has a poll without records is told of all in one.
+        match self.untold.get_mut(&place) {
+            Some(told) => {
+                told.first = told.first.min(new.first);
+                told.last = told.last.max(new.last);
+                told.count += new.count;
+            }
+            None => {
+                self.untold.insert(place, new);
+            }
+        }
+        Ok(true)
     }
 
     fn send_heartbeat(&self, epoch: i32) -> Result<ConsumerHeartbeatAnswer> {
@@ -580,7 +700,7 @@ impl SharedConsumer {
             if let Some(assignment) = answer.assignment {
                 let each = assignment.into_iter();
                 let each = each.flat_map(|(id, parts)| parts.into_iter().map(move |p| (id, p)));
-                let now: Vec<(TopicId, i32)> = each.collect();
+                let now: Vec<Key> = each.collect();
                 let gone: Vec<_> = self
                     .assignment
                     .drain(..)
@@ -593,7 +713,7 @@ impl SharedConsumer {
         }
     }
 
-    fn give_back(&self, places: Vec<(TopicId, i32)>) -> Result<()> {
+    fn give_back(&self, places: Vec<Key>) -> Result<()> {
         for place in places {
             let (key, member) = (self.key(place), &self.subscription.consumer);
             self.broker.driver.call(true, |node, now, reply| {
@@ -618,6 +738,14 @@ impl SharedConsumer {
             code => Err(Error::refused(code)),
         }
     }
+}
+
+/// Goes through the records of a batch, up to what can't be read.
+fn open(batch: &Bytes, mut each: impl FnMut(RecordView)) -> std::result::Result<(), BatchError> {
+    for view in Records::shared(batch, BATCH_LIMIT)?.iter() {
+        each(view?);
+    }
+    Ok(())
 }
 
 impl Drop for SharedConsumer {

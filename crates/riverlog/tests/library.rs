@@ -54,6 +54,38 @@ fn records_without_a_key_take_turns() {
 }
 
 #[test]
+fn a_poll_without_end_wakes_when_a_record_comes() {
+    let broker = Broker::in_memory();
+    broker.create_topic("t", 1).unwrap();
+    let mut consumer = broker.subscribe("t", "g", "c").unwrap();
+    let mut shared = broker.subscribe_shared("t", "s", "c").unwrap();
+    let consumer = std::thread::spawn(move || consumer.poll(10, Duration::MAX).unwrap().len());
+    let shared = std::thread::spawn(move || shared.poll(10, Duration::MAX).unwrap().len());
+    broker.publish("t", None, b"x").unwrap();
+    assert_eq!((consumer.join().unwrap(), shared.join().unwrap()), (1, 1));
+}
+
+#[test]
+fn a_poll_for_no_record_takes_none() {
+    let broker = Broker::in_memory();
+    broker.create_topic("t", 1).unwrap();
+    broker.publish("t", None, b"x").unwrap();
+    let mut consumer = broker.subscribe("t", "g", "c").unwrap();
+    let mut shared = broker.subscribe_shared("t", "s", "c").unwrap();
+    for wait in [Duration::ZERO, Duration::from_millis(1)] {
+        let begun = Instant::now();
+        assert!(consumer.poll(0, wait).unwrap().is_empty());
+        assert!(shared.poll(0, wait).unwrap().is_empty());
+        // Who asks for nothing again and again doesn't spin.
+        assert!(begun.elapsed() >= 2 * wait);
+    }
+    assert_eq!(consumer.position("t", 0).unwrap(), 0);
+    assert_eq!(read(&mut consumer, 1).len(), 1);
+    let jobs = shared.poll(10, 5 * SECOND).unwrap();
+    assert_eq!((jobs.len(), jobs[0].delivery_count), (1, 1));
+}
+
+#[test]
 fn a_waiting_poll_wakes_as_soon_as_a_record_comes() {
     let broker = Broker::in_memory();
     broker.create_topic("t", 1).unwrap();

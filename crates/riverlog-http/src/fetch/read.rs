@@ -158,7 +158,11 @@ impl Reader {
                 max_bytes,
             };
             let opened = open(&bytes, aborted, window, &mut chunk.records);
-            (chunk.next, _) = opened.map_err(|error| damaged(self.position, &error))?;
+            chunk.next = opened.next;
+            // What lies before the damage comes first.
+            if let Some(error) = opened.damage.filter(|_| chunk.records.is_empty()) {
+                return Err(damaged(chunk.next, &error));
+            }
             let moved = chunk.next > self.position;
             self.position = chunk.next;
             // Markers and aborted records alone: there may be more behind them.
@@ -186,18 +190,45 @@ pub(crate) struct Window {
     pub(crate) max_bytes: usize,
 }
 
-/// Opens stored batches: puts records into `out`, and returns where the next read begins and the bytes that were taken.
+/// What came of opening stored batches.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// Where the next read begins.
+    pub(crate) next: Offset,
+    /// Bytes of keys and values that were taken.
+    pub(crate) size: usize,
+    /// Why what lies at `next` can't be opened.
+    pub(crate) damage: Option<BatchError>,
+}
+
+/// Opens stored batches, up to what can't be opened: puts records into `out`.
 pub(crate) fn open(
+    bytes: &Bytes,
+    aborted: Aborted,
+    window: Window,
+    out: &mut Vec<Fetched>,
+) -> Opened {
+    let mut opened = Opened {
+        next: window.from,
+        size: 0,
+        damage: None,
+    };
+    opened.damage = take(bytes, aborted, window, &mut opened, out).err();
+    opened
+}
+
+fn take(
     bytes: &Bytes,
     mut aborted: Aborted,
     window: Window,
+    opened: &mut Opened,
     out: &mut Vec<Fetched>,
-) -> Result<(Offset, usize), BatchError> {
-    let (mut next, mut size, mut count) = (window.from, 0, 0);
+) -> Result<(), BatchError> {
+    let mut count = 0;
     for batch in batches(bytes) {
         let batch = batch?;
         if aborted.passes_over(&batch.header) {
-            next = next.max(batch.header.next_offset());
+            opened.next = opened.next.max(batch.header.next_offset());
             continue;
         }
         for record in Records::shared(&bytes.slice_ref(batch.bytes), OPENED_LIMIT)? {
@@ -207,22 +238,22 @@ pub(crate) fn open(
             }
             let len = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
             let own = len(&record.key) + len(&record.value);
-            let full = count >= window.limit || size + own > window.max_bytes;
+            let full = count >= window.limit || opened.size + own > window.max_bytes;
             let past = window.until.is_some_and(|until| record.offset >= until);
             if past || (full && count > 0) {
-                return Ok((next, size));
+                return Ok(());
             }
-            size += own;
+            opened.size += own;
             count += 1;
-            next = record.offset.plus(1);
+            opened.next = record.offset.plus(1);
             out.push(Fetched {
                 record,
                 leader_epoch: batch.header.leader_epoch,
             });
         }
-        next = next.max(batch.header.next_offset());
+        opened.next = opened.next.max(batch.header.next_offset());
     }
-    Ok((next, size))
+    Ok(())
 }
 
 /// All bytes in one piece; what is still in files is read on a thread that may wait.

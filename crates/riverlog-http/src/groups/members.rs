@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::http::{HeaderValue, StatusCode, header};
 use riverlog_core::groups::{ConsumerHeartbeat, GroupAnswer, GroupCommand, TopicPartition};
 use riverlog_core::metadata::TopicRef;
-use riverlog_node::{FetchCommand, FetchPartition, Isolation, OffsetQuery};
+use riverlog_node::{FetchCommand, FetchPartition, FetchedPartition, Isolation, OffsetQuery};
 use riverlog_wire::batch::Aborted;
 use riverlog_wire::{ErrorCode, LeaderEpoch, Offset, TopicId};
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,9 @@ use crate::value::{self, Embed};
 
 /// How often a poll that waits shows that its member is there, and learns of a new assignment.
 const HEARTBEAT_WHILE_WAITING: Duration = Duration::from_millis(500);
+/// How a member goes on behind what can't be read.
+const BEHIND: &str =
+    "commit an offset behind it, and poll without a cursor: that goes on at the commits";
 /// The member epochs that join and leave.
 const JOIN: i32 = 0;
 const LEAVE: i32 = -1;
@@ -286,76 +289,115 @@ impl Member {
         }
     }
 
-    /// Records of what the member holds: topic, partition, record.
+    /// Records of what the member holds: topic, partition, record. A partition that can't be read is passed over, and comes back
+    /// with its problem.
     async fn read(
         &self,
         cursor: &mut Cursor,
         limit: usize,
         max_bytes: usize,
-        wait: Duration,
-    ) -> Result<Vec<(Place, Fetched)>, Problem> {
-        let keys: Vec<(TopicId, i32)> = cursor.held.keys().copied().collect();
-        if keys.is_empty() {
+        mut wait: Duration,
+    ) -> Result<(Vec<(Place, Fetched)>, Option<Problem>), Problem> {
+        if cursor.held.is_empty() {
             tokio::time::sleep(wait).await;
-            return Ok(Vec::new());
+            return Ok((Vec::new(), None));
         }
-        let partitions = cursor
-            .held
-            .iter()
-            .map(|((topic, partition), from)| FetchPartition {
-                topic: TopicRef::Id(*topic),
-                partition: *partition,
-                from: *from,
+        let mut unread: BTreeMap<(TopicId, i32), Problem> = BTreeMap::new();
+        loop {
+            let held = cursor.held.iter();
+            let held = held.filter(|(key, _)| !unread.contains_key(key));
+            let held: Vec<((TopicId, i32), Offset)> = held.map(|(k, at)| (*k, *at)).collect();
+            if held.is_empty() {
+                return Ok((Vec::new(), unread.into_values().next()));
+            }
+            let partitions = held
+                .iter()
+                .map(|((topic, partition), from)| FetchPartition {
+                    topic: TopicRef::Id(*topic),
+                    partition: *partition,
+                    from: *from,
+                    max_bytes,
+                    current_leader_epoch: LeaderEpoch::NONE,
+                    last_fetched_epoch: LeaderEpoch::NONE,
+                });
+            let command = FetchCommand {
+                partitions: partitions.collect(),
+                max_wait: wait,
+                min_bytes: 1,
                 max_bytes,
-                current_leader_epoch: LeaderEpoch::NONE,
-                last_fetched_epoch: LeaderEpoch::NONE,
-            });
-        let command = FetchCommand {
-            partitions: partitions.collect(),
-            max_wait: wait,
-            min_bytes: 1,
-            max_bytes,
-            isolation: Isolation::ReadCommitted,
-            replica: None,
-        };
-        let answers = self.door.fetch(command).await?;
-        let image = self.door.node.image();
-        let (mut out, mut left) = (Vec::new(), max_bytes);
-        for (key, fetched) in keys.into_iter().zip(answers) {
-            let Some(topic) = image.topics.get(&key.0) else {
-                continue;
+                isolation: Isolation::ReadCommitted,
+                replica: None,
             };
-            match fetched.error {
-                ErrorCode::NONE => {}
-                // Retention was faster than the member.
-                ErrorCode::OFFSET_OUT_OF_RANGE => {
-                    let start = self.earliest(key.0, key.1).await?;
-                    cursor.held.insert(key, start);
+            let answers = self.door.fetch(command).await?;
+            let image = self.door.node.image();
+            let (mut out, mut left, passed_over) = (Vec::new(), max_bytes, unread.len());
+            for ((key, from), fetched) in held.into_iter().zip(answers) {
+                let Some(topic) = image.topics.get(&key.0) else {
                     continue;
+                };
+                let window = Window {
+                    from,
+                    until: None,
+                    limit: limit.saturating_sub(out.len()),
+                    max_bytes: left,
+                };
+                let place = (topic.name.clone(), key.1);
+                match self.take(cursor, key, fetched, window).await {
+                    Ok((records, size)) => {
+                        left = left.saturating_sub(size);
+                        out.extend(records.into_iter().map(|record| (place.clone(), record)));
+                    }
+                    Err(problem) => {
+                        let problem = problem.with("topic", place.0).with("partition", place.1);
+                        unread.insert(key, problem);
+                    }
                 }
-                error => return Err(Problem::kafka(error)),
             }
-            if fetched.records.len == 0 || out.len() >= limit || left == 0 {
-                continue;
+            // Beside what can't be read there may have been no room for others.
+            if !out.is_empty() || unread.len() == passed_over {
+                return Ok((out, unread.into_values().next()));
             }
-            let from = cursor.held.get(&key).copied().unwrap_or_default();
-            let window = Window {
-                from,
-                until: None,
-                limit: limit - out.len(),
-                max_bytes: left,
-            };
-            let aborted = Aborted::new(fetched.aborted);
-            let bytes = whole(fetched.records).await?;
-            let mut records = Vec::new();
-            let (next, size) = open(&bytes, aborted, window, &mut records)
-                .map_err(|error| damaged(from, &error))?;
-            cursor.held.insert(key, next);
-            left = left.saturating_sub(size);
-            let place = (topic.name.clone(), key.1);
-            out.extend(records.into_iter().map(|record| (place.clone(), record)));
+            wait = Duration::ZERO;
         }
-        Ok(out)
+    }
+
+    /// Records of one partition, and their bytes; the cursor moves behind them.
+    async fn take(
+        &self,
+        cursor: &mut Cursor,
+        key: (TopicId, i32),
+        fetched: FetchedPartition,
+        window: Window,
+    ) -> Result<(Vec<Fetched>, usize), Problem> {
+        let nothing = (Vec::new(), 0);
+        match fetched.error {
+            ErrorCode::NONE => {}
+            // Retention was faster than the member.
+            ErrorCode::OFFSET_OUT_OF_RANGE => {
+                let start = self.earliest(key.0, key.1).await?;
+                cursor.held.insert(key, start);
+                return Ok(nothing);
+            }
+            error @ ErrorCode::CORRUPT_MESSAGE => {
+                let from = window.from;
+                let detail = format!("what is stored at offset {from} is damaged on the disk");
+                return Err(Problem::kafka(error).detail(detail).hint(BEHIND));
+            }
+            error => return Err(Problem::kafka(error)),
+        }
+        if fetched.records.len == 0 || window.limit == 0 || window.max_bytes == 0 {
+            return Ok(nothing);
+        }
+        let aborted = Aborted::new(fetched.aborted);
+        let bytes = whole(fetched.records).await?;
+        let mut records = Vec::new();
+        let opened = open(&bytes, aborted, window, &mut records);
+        cursor.held.insert(key, opened.next);
+        match opened.damage {
+            // What lies before the damage comes first.
+            Some(error) if records.is_empty() => Err(damaged(opened.next, &error).hint(BEHIND)),
+            _ => Ok((records, opened.size)),
+        }
     }
 }
 
@@ -475,22 +517,32 @@ pub(crate) async fn poll(mut call: Call) -> Answer {
         Some(text) => Cursor::decode(&text)?,
         None => member.recall().await?,
     };
+    let generation = cursor.generation;
     let deadline = Instant::now() + Duration::from_millis(wait_ms);
     loop {
         let mut step = member.step(cursor).await?;
         let left = deadline.saturating_duration_since(Instant::now());
-        let mut records = Vec::new();
+        let (mut records, mut unread) = (Vec::new(), None);
         if !step.changed || step.revoked.is_empty() {
             let wait = match step.changed {
                 true => Duration::ZERO,
                 false => left.min(HEARTBEAT_WHILE_WAITING),
             };
-            records = member
+            (records, unread) = member
                 .read(&mut step.cursor, limit, max_bytes, wait)
                 .await?;
         }
+        let passed_over = unread.is_some();
+        // A problem has no cursor: what is new of the member goes first, and the next poll tells it.
+        let news = step.changed || step.cursor.generation != generation;
+        if let Some(problem) = unread
+            && records.is_empty()
+            && !news
+        {
+            return Err(problem);
+        }
         let over = Instant::now() >= deadline;
-        if !records.is_empty() || step.changed || over {
+        if !records.is_empty() || step.changed || over || passed_over {
             let json = written(&member.view(&step), &records, form);
             return Ok(call.answer(StatusCode::OK, json));
         }

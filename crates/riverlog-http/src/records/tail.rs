@@ -192,13 +192,15 @@ impl Tail {
             limit: usize::MAX,
             max_bytes: usize::MAX,
         };
-        let mut opened = Vec::new();
-        let (next, _) =
-            open(&bytes, aborted, window, &mut opened).map_err(|e| damaged(from, &e))?;
-        self.places.insert(partition, next);
-        opened.retain(|fetched| self.wanted.fits(&fetched.record));
-        *seen += opened.len();
-        let shown = opened.split_off(opened.len().saturating_sub(CAP));
+        let mut records = Vec::new();
+        let opened = open(&bytes, aborted, window, &mut records);
+        if let Some(error) = opened.damage.filter(|_| records.is_empty()) {
+            return Err(damaged(opened.next, &error));
+        }
+        self.places.insert(partition, opened.next);
+        records.retain(|fetched| self.wanted.fits(&fetched.record));
+        *seen += records.len();
+        let shown = records.split_off(records.len().saturating_sub(CAP));
         fresh.extend(shown.into_iter().map(|fetched| (partition, fetched)));
         Ok(())
     }
