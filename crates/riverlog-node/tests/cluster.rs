@@ -13,7 +13,10 @@ use riverlog_core::groups::{CommittedOffset, GroupAnswer, GroupCommand, TopicPar
 use riverlog_core::metadata::{
     AdminAnswer, AdminCommand, MetadataRecord, NewTopic, PartitionImage, Resource, TopicRef, Way,
 };
+use riverlog_log::disk::CrashDisk;
 use riverlog_node::{ClusterSettings, NodeSettings};
+use riverlog_wire::batch::{BatchBuilder, batches};
+use riverlog_wire::compression::Compression;
 use riverlog_wire::{BrokerId, ErrorCode, Generation, LeaderEpoch, Offset, ProducerId, TopicId};
 
 fn second() -> Duration {
@@ -686,4 +689,88 @@ fn what_follows_a_refused_batch_is_refused_in_the_same_words() {
     let answer = cluster.send(1, &to, far, -1);
     let failure = cluster.wait(&answer).unwrap_err();
     assert_eq!(failure.error, ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER);
+}
+
+/// Each record that can be read of a copy: offset, key, value.
+fn copy_of(cluster: &mut Cluster, id: i32, topic: &str) -> Vec<(i64, Vec<u8>, Vec<u8>)> {
+    let to = cluster.led(id, topic);
+    let end = cluster.describe(id, &to).log_end_offset.0;
+    let mut all = Vec::new();
+    let mut at = 0;
+    while at < end {
+        let node = cluster.node(id);
+        let command = fetch_command(vec![ask_from(topic, 0, at)], 0);
+        let answer = node.ask(|node, now, reply| node.fetch(command, now, reply));
+        let part = cluster.wait(&answer).partitions.remove(0);
+        assert_eq!(part.error, ErrorCode::NONE);
+        let bytes = part.records.into_bytes().expect("readable");
+        assert!(!bytes.is_empty(), "no way on from {at} to {end}");
+        for batch in batches(&bytes) {
+            let batch = batch.expect("a batch");
+            at = batch.header.next_offset().0;
+            for record in batch.records(1 << 20).expect("records").iter() {
+                let record = record.expect("a record");
+                let [key, value] = [record.key, record.value].map(|part| part.unwrap_or_default());
+                all.push((record.offset.0, key.to_vec(), value.to_vec()));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn a_copy_that_was_away_while_its_leader_was_compacted_comes_back() {
+    let mut settings = quick();
+    let backoff = ("log.cleaner.backoff.ms".to_owned(), "100".to_owned());
+    settings.configs.extend([backoff]);
+    let mut cluster = Cluster::new(3, settings);
+    let compact = [
+        ("cleanup.policy", "compact"),
+        ("min.cleanable.dirty.ratio", "0"),
+        ("min.insync.replicas", "1"),
+    ];
+    make(&mut cluster, "t", &compact);
+    let put = |cluster: &mut Cluster, records: std::ops::Range<usize>| {
+        let to = cluster.led(1, "t");
+        for i in records {
+            let mut batch = BatchBuilder::new(Compression::None);
+            let (key, value) = (format!("k{}", i % 3), format!("{i:0300}"));
+            let now = cluster.node(1).now().wall_ms;
+            batch.push(now, Some(key.as_bytes()), Some(value.as_bytes()), &[]);
+            let sent = cluster.send(1, &to, batch.build(), -1);
+            assert!(cluster.wait(&sent).is_ok());
+        }
+    };
+    put(&mut cluster, 0..20);
+    // One has a part of it, and one comes back with an empty disk.
+    cluster.kill(2);
+    cluster.kill(3);
+    cluster.disks[2] = CrashDisk::new(33);
+    cluster.run(4 * second());
+    put(&mut cluster, 20..60);
+    cluster.run(5 * second());
+    let compacted = copy_of(&mut cluster, 1, "t");
+    assert!(compacted.len() < 40, "{}", compacted.len());
+    for id in [2, 3] {
+        cluster.start(id);
+    }
+    cluster.run(8 * second());
+    assert_eq!(cluster.image("t").isr.len(), 3);
+    put(&mut cluster, 60..70);
+    let leaders = copy_of(&mut cluster, 1, "t");
+    // Those who lead next have all of it.
+    cluster.kill(1);
+    cluster.led_at(2);
+    cluster.run(8 * second());
+    let next = cluster.leader("t");
+    assert_ne!(next, 1);
+    let last: std::collections::BTreeMap<_, _> = leaders
+        .into_iter()
+        .map(|(at, key, value)| (key, (at, value)))
+        .collect();
+    let copied: std::collections::BTreeMap<_, _> = copy_of(&mut cluster, next, "t")
+        .into_iter()
+        .map(|(at, key, value)| (key, (at, value)))
+        .collect();
+    assert_eq!(copied, last);
 }

@@ -33,7 +33,7 @@ use crate::{LeaderEpoch, Offset};
 pub use aborted::Aborted;
 pub use builder::BatchBuilder;
 pub use control::{ControlType, EndTxnMarker};
-pub use filter::{Filtered, emptied, filter, filter_records};
+pub use filter::{Filtered, emptied, filter, filter_records, vacant};
 pub use header::{Attributes, BatchHeader, HEADER_LEN, TimestampType};
 pub use produce::{ProduceError, validate_produce};
 pub use records::{HeaderRefs, Headers, RecordRef, RecordView, Records};

@@ -10,8 +10,8 @@ use riverlog_core::Now;
 use riverlog_core::replica::{FollowerAnswer, FollowerAsk, FollowerStep};
 use riverlog_log::{AppendAs, Log, LogKey};
 use riverlog_mutants::{Mark, Mutant, active, sometimes};
-use riverlog_wire::batch::batches;
-use riverlog_wire::{BrokerId, ErrorCode, Offset};
+use riverlog_wire::batch::{batches, vacant};
+use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset};
 
 use super::{Lane, PeerAsk, PeerPart, Stamp};
 use crate::node::Node;
@@ -503,11 +503,26 @@ fn append(log: &mut Log, records: &Bytes) -> Result<bool, ErrorCode> {
     if records.is_empty() {
         return Ok(false);
     }
+    let mut whole = Vec::with_capacity(records.len());
+    let (mut end, mut epoch) = (log.log_end_offset(), log.last_epoch());
     for batch in batches(records) {
-        let sound = batch.and_then(|batch| batch.check_crc());
-        sound.map_err(|_| ErrorCode::CORRUPT_MESSAGE)?;
+        let sound = batch.and_then(|batch| batch.check_crc().map(|()| batch));
+        let batch = sound.map_err(|_| ErrorCode::CORRUPT_MESSAGE)?;
+        let header = &batch.header;
+        // The leader has cleaned what lay between. The first batch of an epoch stays, so that was of the one before.
+        let of = match epoch {
+            LeaderEpoch::NONE => header.leader_epoch,
+            epoch => epoch,
+        };
+        while end < header.base_offset {
+            let hole = vacant(end, header.base_offset, of);
+            end = end.plus(i64::from(i32::MAX) + 1).min(header.base_offset);
+            whole.extend_from_slice(&hole);
+        }
+        whole.extend_from_slice(batch.bytes);
+        (end, epoch) = (header.next_offset(), header.leader_epoch);
     }
-    match log.append(records.to_vec(), AppendAs::Follower) {
+    match log.append(whole, AppendAs::Follower) {
         Ok(_) => Ok(true),
         Err(_) => Err(ErrorCode::KAFKA_STORAGE_ERROR),
     }

@@ -9,6 +9,7 @@ use super::{
     Attributes, Batch, BatchError, BatchHeader, HEADER_LEN, RecordRef, Records, TimestampType,
 };
 use crate::compression::Compression;
+use crate::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence};
 
 /// What [`filter`] made of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +112,34 @@ pub fn emptied(old: &BatchHeader) -> Vec<u8> {
         base_timestamp: NO_TIMESTAMP,
         record_count: 0,
         ..*old
+    }
+    .seal(&mut bytes);
+    bytes
+}
+
+/// A header without records, as of a batch that was emptied, for the offsets `from..to`, of which a compacted log holds nothing any more: with it a copy
+/// has no hole there. It reaches as far as one batch can, which may be less than `to`. Nothing where the range is empty.
+pub fn vacant(from: Offset, to: Offset, leader_epoch: LeaderEpoch) -> Vec<u8> {
+    let Ok(offsets) = u64::try_from(to.0.saturating_sub(from.0)) else {
+        return Vec::new();
+    };
+    if offsets == 0 {
+        return Vec::new();
+    }
+    let mut bytes = vec![0; HEADER_LEN];
+    BatchHeader {
+        base_offset: from,
+        batch_length: 0,
+        leader_epoch,
+        crc: 0,
+        attributes: Attributes(0),
+        last_offset_delta: i32::try_from(offsets - 1).unwrap_or(i32::MAX),
+        base_timestamp: NO_TIMESTAMP,
+        max_timestamp: NO_TIMESTAMP,
+        producer_id: ProducerId::NONE,
+        producer_epoch: ProducerEpoch::NONE,
+        base_sequence: Sequence::NONE,
+        record_count: 0,
     }
     .seal(&mut bytes);
     bytes

@@ -111,3 +111,25 @@ proptest! {
         prop_assert_eq!(read(&kept).unwrap(), expected);
     }
 }
+
+#[test]
+fn a_header_stands_for_offsets_that_hold_nothing() {
+    let bytes = vacant(Offset(5), Offset(9), LeaderEpoch(3));
+    let batch = Batch::parse(&bytes).unwrap();
+    batch.check_crc().unwrap();
+    let header = batch.header;
+    assert_eq!(
+        (header.base_offset, header.next_offset()),
+        (Offset(5), Offset(9))
+    );
+    assert_eq!(
+        (header.leader_epoch, header.record_count),
+        (LeaderEpoch(3), 0)
+    );
+    assert_eq!(batch.records(0).unwrap().iter().count(), 0);
+    assert_eq!(vacant(Offset(5), Offset(5), LeaderEpoch(3)), b"");
+    assert_eq!(vacant(Offset(5), Offset(4), LeaderEpoch(3)), b"");
+    let far = vacant(Offset(0), Offset(1 << 40), LeaderEpoch(3));
+    let far = BatchHeader::parse(&far).unwrap();
+    assert_eq!(far.next_offset(), Offset(1 << 31));
+}
