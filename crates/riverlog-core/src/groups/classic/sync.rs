@@ -121,7 +121,7 @@ impl Classic {
         members: &[(String, Option<String>, Option<String>)],
         cx: &mut Context<'_>,
     ) -> Vec<ErrorCode> {
-        let mut any = false;
+        let (mut members_left, mut ids_given_back) = (false, false);
         let mut errors = Vec::with_capacity(members.len());
         for (member, instance, _) in members {
             let holder = instance.as_deref().map(|i| self.instances.get(i).cloned());
@@ -131,21 +131,24 @@ impl Classic {
                 _ => member.as_str().into(),
             };
             if instance.is_none() && self.pending.remove(&id).is_some() {
-                any = true;
+                ids_given_back = true;
                 errors.push(ErrorCode::NONE);
                 continue;
             }
             match self.check_member(&id, instance.as_deref()) {
                 Err(error) => errors.push(error),
                 Ok(_) => {
-                    any = true;
+                    members_left = true;
                     self.remove(&id, cx);
                     errors.push(ErrorCode::NONE);
                 }
             }
         }
-        if any {
+        if members_left {
             self.go_on(cx);
+        } else if ids_given_back {
+            // It was no member: nothing changes but that nobody waits for it.
+            self.complete_if_all_joined(cx);
         }
         errors
     }

@@ -880,6 +880,31 @@ fn who_fetched_its_assignment_late_but_in_time_stays() {
 }
 
 #[test]
+fn an_id_that_is_given_back_leaves_a_settled_group_alone() {
+    check_with(
+        at_once(),
+        "
+        .a: join old
+        .a: sync assign=a=x
+        b: join
+        b: leave
+        a: heartbeat
+        show
+        ",
+        expect![[r#"
+            b: join
+              b: MEMBER_ID_REQUIRED b-3
+            b: leave
+              b: NONE [NONE]
+            a: heartbeat
+              a: NONE
+            show
+              g Stable "classic" "range" 1 [a-1]
+        "#]],
+    );
+}
+
+#[test]
 fn an_id_that_was_handed_out_can_be_given_back() {
     check_with(
         at_once(),
