@@ -5,6 +5,7 @@
 //! from until some are answered, and a slow reader holds up only itself.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,8 @@ pub(crate) enum Ended {
 
 /// How long what is under way may take at a stop.
 const DRAIN: Duration = Duration::from_millis(600);
+/// How long whoever connects beyond the bounds may take to show that it is another node.
+const FIRST_WORDS: Duration = Duration::from_secs(2);
 /// How long a client that has begun a frame may pause before it ends.
 pub(crate) const STALL: Duration = Duration::from_secs(60);
 
@@ -114,20 +117,63 @@ pub(crate) async fn serve(shared: Arc<Shared>, stream: impl Stream, peer: Peer) 
         return ended;
     }
     if let Ended::Node(received) = ended {
-        let mut stop = shared.stop.clone();
-        let talk = async {
-            match &shared.cluster {
-                Some(cluster) => cluster.serve(read, write, received, from).await,
-                None => cluster::turn_away(read, write, received).await,
-            }
-        };
-        tokio::select! {
-            () = talk => {}
-            () = stopped(&mut stop) => {}
-        }
+        talk(&shared, read, write, received, from).await;
         return Ended::ByClient;
     }
     ended
+}
+
+/// Serves whoever has connected beyond the bounds, if that is another node. `false`: it isn't, or says nothing.
+pub(crate) async fn serve_node(shared: &Shared, stream: impl Stream, from: SocketAddr) -> bool {
+    let (mut read, write) = stream.split();
+    let mut stop = shared.stop.clone();
+    let begins = tokio::select! {
+        begins = tokio::time::timeout(FIRST_WORDS, begins_as_node(shared, &mut read)) => begins,
+        () = stopped(&mut stop) => return false,
+    };
+    let Ok(Ok(Some(received))) = begins else {
+        return false;
+    };
+    talk(shared, read, write, received, from).await;
+    true
+}
+
+/// The first bytes of another node; `None`: somebody else's.
+async fn begins_as_node(shared: &Shared, read: &mut impl ReadHalf) -> io::Result<Option<BytesMut>> {
+    let in_tls = shared.cluster.as_ref().is_some_and(|c| c.speaks_tls());
+    let mut received = BytesMut::new();
+    loop {
+        if read.read_buf(&mut received).await? == 0 {
+            return Ok(None);
+        }
+        if cluster::is_node(&received) || in_tls && cluster::begins_tls(&received) {
+            return Ok(Some(received));
+        }
+        if received.len() >= frame::LENGTH_BYTES {
+            return Ok(None);
+        }
+    }
+}
+
+/// Hears another node until it ends the connection, or the server stops.
+async fn talk(
+    shared: &Shared,
+    read: impl ReadHalf,
+    write: impl WriteHalf,
+    received: BytesMut,
+    from: SocketAddr,
+) {
+    let mut stop = shared.stop.clone();
+    let talk = async {
+        match &shared.cluster {
+            Some(cluster) => cluster.serve(read, write, received, from).await,
+            None => cluster::turn_away(read, write, received).await,
+        }
+    };
+    tokio::select! {
+        () = talk => {}
+        () = stopped(&mut stop) => {}
+    }
 }
 
 /// Until when nothing is taken from a client that was told to slow down (KIP-219): one that keeps to it notices nothing.

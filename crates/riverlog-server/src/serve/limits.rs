@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard};
 
+/// Connections of other nodes that are let in beyond the bounds: no number of clients keeps a cluster from talking to itself.
+const NODES_BEYOND: usize = 64;
+
 /// The bounds.
 #[derive(Debug)]
 pub(crate) struct Limits {
@@ -19,6 +22,7 @@ pub(crate) struct Limits {
     connections: usize,
     connections_per_ip: usize,
     counts: Mutex<BTreeMap<IpAddr, usize>>,
+    beyond: AtomicUsize,
 }
 
 impl Limits {
@@ -35,6 +39,7 @@ impl Limits {
             connections,
             connections_per_ip,
             counts: Mutex::default(),
+            beyond: AtomicUsize::new(0),
         })
     }
 
@@ -51,13 +56,25 @@ impl Limits {
         *mine += 1;
         Ok(Seat {
             limits: Arc::clone(self),
-            ip,
+            ip: Some(ip),
+        })
+    }
+
+    /// A seat beyond the bounds, for whoever turns out to be another node.
+    pub(crate) fn admit_beyond(self: &Arc<Limits>) -> Option<Seat> {
+        let one_more = |beyond| (beyond < NODES_BEYOND).then_some(beyond + 1);
+        let beyond = &self.beyond;
+        let taken = beyond.fetch_update(Ordering::AcqRel, Ordering::Relaxed, one_more);
+        taken.is_ok().then(|| Seat {
+            limits: Arc::clone(self),
+            ip: None,
         })
     }
 
     /// Connections now.
     pub(crate) fn connected(&self) -> usize {
-        self.counts.lock().values().sum()
+        let counted: usize = self.counts.lock().values().sum();
+        counted + self.beyond.load(Ordering::Relaxed)
     }
 
     /// Bytes held now by connections that are being received from.
@@ -79,16 +96,21 @@ impl Limits {
 #[derive(Debug)]
 pub(crate) struct Seat {
     limits: Arc<Limits>,
-    ip: IpAddr,
+    /// `None`: beyond the bounds.
+    ip: Option<IpAddr>,
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        let Some(ip) = self.ip else {
+            self.limits.beyond.fetch_sub(1, Ordering::AcqRel);
+            return;
+        };
         let mut counts = self.limits.counts.lock();
-        if let Some(mine) = counts.get_mut(&self.ip) {
+        if let Some(mine) = counts.get_mut(&ip) {
             *mine -= 1;
             if *mine == 0 {
-                counts.remove(&self.ip);
+                counts.remove(&ip);
             }
         }
     }
@@ -172,6 +194,19 @@ mod tests {
         drop(first);
         assert_eq!(limits.connected(), 2);
         assert!(limits.admit(a).is_ok());
+    }
+
+    #[test]
+    fn seats_beyond_the_bounds_are_counted_apart() {
+        let limits = Limits::new(0, 1, 1);
+        let ip: IpAddr = [127, 0, 0, 1].into();
+        let _client = limits.admit(ip).unwrap();
+        let nodes: Vec<Seat> = std::iter::from_fn(|| limits.admit_beyond()).collect();
+        assert_eq!(nodes.len(), NODES_BEYOND);
+        assert_eq!(limits.connected(), 1 + NODES_BEYOND);
+        drop(nodes);
+        assert!(limits.admit_beyond().is_some());
+        assert!(limits.admit(ip).is_err());
     }
 
     #[tokio::test]

@@ -103,8 +103,18 @@ pub(crate) async fn accept(listener: impl Listener, shared: Arc<Shared>, repeats
                     ));
                 }
                 Err(bound) => {
-                    if let Some(before) = repeats.say(bound, Instant::now()) {
-                        tracing::warn!(peer = %address, held_back = held(before), "a connection is refused: {bound} is reached");
+                    let seat = shared.cluster.as_ref();
+                    match seat.and_then(|_| shared.limits.admit_beyond()) {
+                        Some(seat) => {
+                            let (shared, repeats) = (Arc::clone(&shared), Arc::clone(&repeats));
+                            tokio::spawn(async move {
+                                if !is_node(&shared, stream, address).await {
+                                    refused(&repeats, bound, address);
+                                }
+                                drop(seat);
+                            });
+                        }
+                        None => refused(&repeats, bound, address),
                     }
                 }
             },
@@ -119,6 +129,17 @@ pub(crate) async fn accept(listener: impl Listener, shared: Arc<Shared>, repeats
                 tokio::time::sleep(PAUSE).await;
             }
         }
+    }
+}
+
+/// Serves another node; `false` when it is anybody else.
+async fn is_node(shared: &Shared, stream: impl Stream, address: SocketAddr) -> bool {
+    stream.set_nodelay().is_ok() && connection::serve_node(shared, stream, address).await
+}
+
+fn refused(repeats: &Repeats, bound: &'static str, address: SocketAddr) {
+    if let Some(before) = repeats.say(bound, Instant::now()) {
+        tracing::warn!(peer = %address, held_back = held(before), "a connection is refused: {bound} is reached");
     }
 }
 

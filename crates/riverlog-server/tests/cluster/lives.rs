@@ -1,19 +1,21 @@
 //! What becomes of sends while nodes are restarted one after the other, and of a partition whose in-sync replicas are all gone.
 
 use std::collections::BTreeMap;
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use riverlog_wire::ErrorCode;
 use riverlog_wire::messages::fetch_request::{FetchPartition, FetchTopic};
+use riverlog_wire::messages::metadata_response::MetadataResponsePartition;
 use riverlog_wire::messages::offset_for_leader_epoch_request::{
     OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
-use riverlog_wire::messages::{FetchRequest, OffsetForLeaderEpochRequest};
+use riverlog_wire::messages::{FetchRequest, MetadataRequest, OffsetForLeaderEpochRequest};
 
 use crate::common::{eventually, try_ask};
-use crate::trio::{Trio, find_leader, produce};
+use crate::trio::{Trio, find_leader, partitions_at, produce};
 
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(5);
@@ -245,4 +247,33 @@ fn who_lacks_records_leads_only_when_that_is_commanded_and_the_loss_is_said() {
     // A send without an answer may have been stored, and was sent again.
     values.dedup();
     assert_eq!(values, ["kept", "new"]);
+}
+
+#[test]
+fn clients_that_take_all_connections_of_a_node_keep_no_other_node_out() {
+    let few = |id| match id {
+        1 => ["--set", "max.connections=12"].map(str::to_owned).to_vec(),
+        _ => Vec::new(),
+    };
+    let mut trio = Trio::form_with(few);
+    trio.up()[1].ok(&["topic", "create", "t", "-p", "3", "-r", "3"]);
+    trio.in_sync("t");
+    let full = trio.places[0].clone();
+    let idle = || (0..30).filter_map(|_| TcpStream::connect(&full).ok());
+    let mut clients: Vec<TcpStream> = idle().collect();
+    trio.kill(2);
+    // They take its places, too.
+    clients.extend(idle());
+    let in_sync = |trio: &Trio, number: usize| {
+        let told = partitions_at(&trio.places[2], "t");
+        let all = |p: &MetadataResponsePartition| p.isr_nodes.len() == number;
+        told.is_some_and(|partitions| partitions.iter().all(all))
+    };
+    assert!(eventually(|| in_sync(&trio, 2)));
+    trio.start(2);
+    assert!(eventually(|| in_sync(&trio, 3)));
+    // Clients are still refused.
+    let metadata = MetadataRequest::default();
+    assert!(try_ask(&full, 9, &metadata, Duration::from_secs(5)).is_err());
+    drop(clients);
 }
