@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use openraft::errors::{ClientWriteError, RaftError};
+use openraft::raft::Precondition;
 use openraft::type_config::TypeConfigExt;
 use openraft::{AsyncRuntime, ChangeMembers, Instant, RaftMetrics};
 
@@ -46,12 +47,7 @@ pub(crate) fn due(
     let [voting] = config.as_slice() else {
         return None;
     };
-    let last = metrics.last_log_index.unwrap_or(0);
-    let replication = metrics.replication.as_ref()?;
-    let caught_up = |disk: &DiskId| {
-        let matched = replication.get(disk).copied().flatten();
-        matched.is_some_and(|matched| matched.index + CAUGHT_UP > last)
-    };
+    let caught_up = |disk: &DiskId| has_caught_up(metrics, disk);
     let silent = |disk: &DiskId| is_silent(metrics, disk);
     let nodes: BTreeMap<DiskId, &Member> = membership.nodes().map(|(d, m)| (*d, m)).collect();
     for (disk, member) in &nodes {
@@ -89,77 +85,136 @@ pub(crate) fn due(
     None
 }
 
+/// Whether a member has nearly all entries. Only who leads knows.
+fn has_caught_up(metrics: &RaftMetrics<Types>, disk: &DiskId) -> bool {
+    let last = metrics.last_log_index.unwrap_or(0);
+    let replication = metrics.replication.as_ref();
+    let matched = replication.and_then(|r| r.get(disk).copied()).flatten();
+    matched.is_some_and(|matched| matched.index + CAUGHT_UP > last)
+}
+
 fn is_silent(metrics: &RaftMetrics<Types>, disk: &DiskId) -> bool {
     let heard = metrics.heartbeat.as_ref();
     let heard = heard.and_then(|h| h.get(disk).copied()).flatten();
     heard.is_none_or(|at| Types::now().saturating_duration_since(at.into_inner()) > GONE)
 }
 
-/// Makes a change; returns once it is committed.
-pub(crate) async fn change(raft: &Raft, me: DiskId, wanted: Wanted) -> Result<(), QuorumError> {
-    let (changes, known) = {
-        let metrics = raft.metrics();
-        let metrics = openraft::async_runtime::watch::WatchReceiver::borrow_watched(&metrics);
-        let members = metrics.membership_config.membership();
-        let known = |disk: &DiskId| members.get_node(disk).is_some();
-        match &wanted {
-            Wanted::Observe(disk, member) if members.get_node(disk) == Some(member) => (None, true),
-            Wanted::Observe(disk, member) => {
-                // Two processes with one number would take turns; the one that is there stays.
-                let double = members.nodes().any(|(other, known)| {
-                    other != disk
-                        && known.broker == member.broker
-                        && (*other == me || !is_silent(&metrics, other))
-                });
-                if double {
-                    return Err(QuorumError::NumberTaken);
-                }
-                let nodes = BTreeMap::from([(*disk, member.clone())]);
-                (Some(ChangeMembers::SetNodes(nodes)), true)
-            }
-            Wanted::Promote(disk) => {
-                let add = ChangeMembers::AddVoterIds(BTreeSet::from([*disk]));
-                (Some(add), known(disk))
-            }
-            Wanted::Remove(disk) => {
-                let disks = BTreeSet::from([*disk]);
-                let is_voter = members.voter_ids().any(|voter| voter == *disk);
-                let remove = match is_voter {
-                    true => ChangeMembers::RemoveVoters(disks),
-                    false => ChangeMembers::RemoveNodes(disks),
-                };
-                (Some(remove), known(disk))
-            }
-            Wanted::Replace { new, old } => {
-                let old = BTreeSet::from([*old]);
-                let swap = vec![
-                    ChangeMembers::AddVoterIds(BTreeSet::from([*new])),
-                    ChangeMembers::RemoveVoters(old),
-                ];
-                (Some(ChangeMembers::Batch(swap)), known(new))
-            }
+/// Why a change would leave voters without whom nothing can be agreed on, not even the change that takes it back; with a remedy.
+fn stands_against(metrics: &RaftMetrics<Types>, me: DiskId, wanted: &Wanted) -> Option<String> {
+    let members = metrics.membership_config.membership();
+    let node = |disk: &DiskId| match members.get_node(disk) {
+        Some(member) => format!("node {}", member.broker),
+        None => format!("disk {disk}"),
+    };
+    let mut voters: BTreeSet<DiskId> = members.get_joint_config().last()?.clone();
+    match wanted {
+        Wanted::Promote(disk) if is_silent(metrics, disk) => {
+            let (node, gone) = (node(disk), GONE.as_secs());
+            return Some(format!(
+                "{node} hasn't answered for {gone} s, and the others would wait for it once it votes; start it first"
+            ));
+        }
+        Wanted::Promote(disk) if !has_caught_up(metrics, disk) => {
+            let node = node(disk);
+            return Some(format!(
+                "{node} hasn't caught up yet, and the others would wait for it once it votes; try again in a moment"
+            ));
+        }
+        Wanted::Promote(disk) => voters.insert(*disk),
+        Wanted::Remove(disk) if voters.contains(disk) => voters.remove(disk),
+        _ => return None,
+    };
+    let is_there = |disk: &&DiskId| **disk == me || !is_silent(metrics, disk);
+    let (there, away): (Vec<_>, Vec<_>) = voters.iter().partition(is_there);
+    if there.len() > away.len() {
+        return None;
+    }
+    let (away, it) = match away.as_slice() {
+        [one] => (node(one), "it"),
+        several => {
+            let all: Vec<String> = several.iter().map(node).collect();
+            (all.join(", "), "them")
         }
     };
-    let Some(changes) = changes else {
-        return Ok(());
+    Some(format!(
+        "{} of the {} voters that are left would be there, too few to agree on anything: {away} can't be heard; start {it} first",
+        there.len(),
+        voters.len()
+    ))
+}
+
+/// Makes a change; returns once it is committed.
+pub(crate) async fn change(raft: &Raft, me: DiskId, wanted: Wanted) -> Result<(), QuorumError> {
+    let metrics = {
+        let metrics = raft.metrics();
+        openraft::async_runtime::watch::WatchReceiver::borrow_watched(&metrics).clone()
     };
-    match wanted {
-        Wanted::Remove(disk) if disk == me => {
+    let members = metrics.membership_config.membership();
+    let known = |disk: &DiskId| members.get_node(disk).is_some();
+    match &wanted {
+        Wanted::Remove(disk) if *disk == me => {
             return Err(QuorumError::Change(
                 "a leader doesn't remove itself; let another lead first".to_owned(),
             ));
         }
-        Wanted::Remove(disk) | Wanted::Promote(disk) if !known => {
-            return Err(QuorumError::NoMember(disk));
+        Wanted::Remove(disk) | Wanted::Promote(disk) if !known(disk) => {
+            return Err(QuorumError::NoMember(*disk));
+        }
+        Wanted::Remove(_) | Wanted::Promote(_) if metrics.heartbeat.is_none() => {
+            // Nobody else knows who is there.
+            return Err(QuorumError::NotLeader);
         }
         _ => {}
     }
-    let agreed = Rt::timeout(PATIENCE, raft.change_membership(changes, false)).await;
-    match agreed {
+    if let Some(why) = stands_against(&metrics, me, &wanted) {
+        return Err(QuorumError::Change(why));
+    }
+    let changes = match wanted {
+        Wanted::Observe(disk, member) if members.get_node(&disk) == Some(&member) => {
+            return Ok(());
+        }
+        Wanted::Observe(disk, member) => {
+            // Two processes with one number would take turns; the one that is there stays.
+            let double = members.nodes().any(|(other, known)| {
+                *other != disk
+                    && known.broker == member.broker
+                    && (*other == me || !is_silent(&metrics, other))
+            });
+            if double {
+                return Err(QuorumError::NumberTaken);
+            }
+            ChangeMembers::SetNodes(BTreeMap::from([(disk, member)]))
+        }
+        Wanted::Promote(disk) => ChangeMembers::AddVoterIds(BTreeSet::from([disk])),
+        Wanted::Remove(disk) => {
+            let disks = BTreeSet::from([disk]);
+            let is_voter = members.voter_ids().any(|voter| voter == disk);
+            match is_voter {
+                true => ChangeMembers::RemoveVoters(disks),
+                false => ChangeMembers::RemoveNodes(disks),
+            }
+        }
+        Wanted::Replace { new, old } => ChangeMembers::Batch(vec![
+            ChangeMembers::AddVoterIds(BTreeSet::from([new])),
+            ChangeMembers::RemoveVoters(BTreeSet::from([old])),
+        ]),
+    };
+    // What was judged are these members: two changes at once may be well each, and together too much.
+    let judged = Precondition::LastMembershipLogId {
+        last_membership_log_id: *metrics.membership_config.log_id(),
+    };
+    let changing = raft.change_membership_if(changes, false, [judged]);
+    match Rt::timeout(PATIENCE, changing).await {
         Err(_) => Err(QuorumError::TimedOut),
         Ok(Ok(_)) => Ok(()),
         Ok(Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_)))) => {
             Err(QuorumError::NotLeader)
+        }
+        Ok(Err(RaftError::APIError(ClientWriteError::PreconditionFailed(_)))) => {
+            Err(QuorumError::Change(
+                "they have just been changed by somebody else; look who they are, and try again"
+                    .to_owned(),
+            ))
         }
         Ok(Err(error)) => Err(QuorumError::Change(error.to_string())),
     }

@@ -192,13 +192,14 @@ impl Quorum {
             .await
     }
 
-    /// Makes an observer a voter. Only the leader can.
+    /// Makes an observer a voter. Only the leader can, and only one that answers and has caught up: the others would wait for it.
     pub async fn add_voter(&self, disk: DiskId) -> Result<(), QuorumError> {
         self.call(|answer| Command::Change(Wanted::Promote(disk), answer))
             .await
     }
 
-    /// Takes a member out, voter or observer. Only the leader can, and not itself: let another lead first.
+    /// Takes a member out, voter or observer. Only the leader can, and not itself: let another lead first. A majority of the voters that are
+    /// left must have answered lately.
     pub async fn remove(&self, disk: DiskId) -> Result<(), QuorumError> {
         self.call(|answer| Command::Change(Wanted::Remove(disk), answer))
             .await

@@ -7,7 +7,7 @@ mod swarm;
 use common::{Cluster, member, story};
 use riverlog_log::disk::CrashDisk;
 use riverlog_node::quorum::MetadataSnapshot;
-use riverlog_quorum::{Quorum, QuorumError, QuorumSettings, Writes};
+use riverlog_quorum::{DiskId, Quorum, QuorumError, QuorumSettings, Writes};
 use riverlog_wire::{BrokerId, Offset};
 
 const FEW: QuorumSettings = QuorumSettings {
@@ -344,7 +344,7 @@ fn voters_are_added_and_removed_by_the_leader_only() {
             Err(QuorumError::Change(_))
         ));
         assert!(matches!(
-            at.remove(riverlog_quorum::DiskId(1)).await,
+            at.remove(DiskId(1)).await,
             Err(QuorumError::NoMember(_))
         ));
         at.remove(fourth.disk_id()).await.unwrap();
@@ -352,6 +352,113 @@ fn voters_are_added_and_removed_by_the_leader_only() {
         cluster.kill(4, false);
         cluster.commit("after").await;
         cluster.agree().await;
+    });
+}
+
+/// One more node, which is taken in as an observer.
+async fn observer(cluster: &mut Cluster, id: i32) -> DiskId {
+    let leader = cluster.some_leader().await;
+    let at = cluster.peers[&leader].quorum.disk_id();
+    cluster.start(id, CrashDisk::new(100 * id as u64)).await;
+    let joins = cluster.peers[&id].quorum.clone();
+    let joined = joins.join(at, BrokerId(leader), member(id)).await;
+    joined.expect("it is taken in");
+    cluster.agree().await;
+    cluster.pass(1_000).await;
+    joins.disk_id()
+}
+
+/// What an operator is told of a change that isn't made, and that nothing has come of it.
+async fn refused(cluster: &Cluster, why: Result<(), QuorumError>, words: &[&str]) {
+    let Err(QuorumError::Change(told)) = why else {
+        panic!("{why:?}");
+    };
+    for word in words {
+        assert!(told.contains(word), "{told}");
+    }
+    cluster.commit(&format!("after: {told}")).await;
+}
+
+#[test]
+fn an_observer_that_is_down_is_not_made_a_voter_without_whom_nothing_is_agreed_on() {
+    for (seed, voters) in [(14, 1), (15, 3)] {
+        story(async move {
+            let mut cluster = Cluster::formed(seed, voters).await;
+            cluster.commit("before").await;
+            let observer_disk = observer(&mut cluster, 9).await;
+            let leader = cluster.some_leader().await;
+            let lead = cluster.peers[&leader].quorum.clone();
+            let left = cluster.kill(9, false);
+            // Of three one may be down: of four that would be one too many.
+            let dead = (1..=voters).find(|id| *id != leader);
+            let dead = dead.map(|id| (id, cluster.kill(id, false)));
+            cluster.pass(3_500).await;
+            let told = lead.add_voter(observer_disk).await;
+            refused(&cluster, told, &["node 9", "start it first"]).await;
+            // It is, and votes.
+            cluster.start(9, left).await;
+            cluster.agree().await;
+            cluster.pass(1_000).await;
+            lead.add_voter(observer_disk).await.expect("it is there");
+            cluster.commit("with another one").await;
+            if let Some((id, disk)) = dead {
+                cluster.start(id, disk).await;
+            }
+            cluster.agree().await;
+            let members = lead.status().members;
+            assert!(members.iter().all(|m| m.voter));
+        });
+    }
+}
+
+#[test]
+fn an_observer_that_has_just_come_is_not_made_a_voter_until_it_has_caught_up() {
+    story(async {
+        let mut cluster = Cluster::formed(16, 1).await;
+        cluster.commit("before").await;
+        let disk = observer(&mut cluster, 2).await;
+        let lead = cluster.peers[&1].quorum.clone();
+        cluster.cut(&[1], &[2]);
+        for n in 0..150 {
+            cluster.propose(1, &format!("r{n}"));
+            cluster.pass(15).await;
+        }
+        // It was heard of a moment ago.
+        let told = lead.add_voter(disk).await;
+        refused(&cluster, told, &["node 2", "caught up"]).await;
+        cluster.heal();
+        cluster.agree().await;
+        cluster.pass(1_000).await;
+        lead.add_voter(disk).await.expect("it has caught up");
+        cluster.commit("with another one").await;
+        cluster.agree().await;
+    });
+}
+
+#[test]
+fn a_voter_is_not_removed_where_too_few_of_the_others_are_there() {
+    story(async {
+        let mut cluster = Cluster::formed(17, 3).await;
+        cluster.commit("before").await;
+        let leader = cluster.some_leader().await;
+        let lead = cluster.peers[&leader].quorum.clone();
+        let others: Vec<i32> = (1..=3).filter(|id| *id != leader).collect();
+        let (stays, dead) = (others[0], others[1]);
+        let disk_of = |cluster: &Cluster, id: i32| cluster.peers[&id].quorum.disk_id();
+        let (stays_disk, dead_disk) = (disk_of(&cluster, stays), disk_of(&cluster, dead));
+        cluster.kill(dead, false);
+        cluster.pass(3_500).await;
+        let told = lead.remove(stays_disk).await;
+        let node = format!("node {dead}");
+        refused(&cluster, told, &[&node, "start it first"]).await;
+        // The one that is down is what operators remove.
+        lead.remove(dead_disk).await.expect("two of two are there");
+        cluster.commit("without the dead one").await;
+        // And of two that are there one goes as well, and leaves the leader alone.
+        lead.remove(stays_disk).await.expect("one of one is there");
+        cluster.kill(stays, false);
+        cluster.commit("alone").await;
+        assert_eq!(lead.status().members.len(), 1);
     });
 }
 
