@@ -132,3 +132,80 @@ impl RaftSnapshotBuilder<Types> for Builder {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use futures_util::FutureExt;
+    use openraft::storage::RaftLogStorage;
+    use riverlog_log::disk::CrashDisk;
+    use riverlog_node::quorum::MetadataSnapshot;
+    use riverlog_wire::{BrokerId, Offset};
+
+    use super::*;
+    use crate::raft::Term;
+    use crate::step::Step;
+    use crate::store::Writes;
+
+    fn id(index: u64) -> LogId {
+        LogId::new(Term::new(1), index)
+    }
+
+    fn metadata(index: u64) -> MetadataSnapshot {
+        MetadataSnapshot {
+            index,
+            position: Offset(index as i64),
+            records: vec![Bytes::from_static(b"r"); index as usize],
+        }
+    }
+
+    /// The builder waits for the node, which takes steps one after the other, on a disk that may be slow: meanwhile the leader may have
+    /// sent a snapshot.
+    async fn answered_late(writes: Writes) {
+        let disk = CrashDisk::new(1);
+        let store = Store::open(Arc::new(disk.clone()), BrokerId(1), writes).unwrap();
+        let (sender, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let steps = Steps(sender);
+        let leadership = Leadership::new(BrokerId(1), steps.clone());
+        let mut machine = Machine::new(store.clone(), steps, leadership);
+        machine.handed(id(5));
+        let mut builder = machine.get_snapshot_builder().await;
+        let mut building = Box::pin(builder.build_snapshot());
+        assert!(building.as_mut().now_or_never().is_none());
+
+        let newer = SnapshotMeta {
+            last_log_id: Some(id(9)),
+            last_membership: StoredMembership::default(),
+        };
+        let state = State::new(metadata(9));
+        machine.install_snapshot(&newer, state).await.unwrap();
+        store.clone().purge(id(9)).await.unwrap();
+
+        while let Ok(step) = told.try_recv() {
+            if let Step::Snapshot(wanted) = step {
+                wanted.answer(metadata(5));
+            }
+        }
+        building.await.unwrap();
+        let held = |store: &Store| {
+            let (meta, state) = store.snapshot().unwrap();
+            (meta.last_log_id, state.position)
+        };
+        assert_eq!(held(&store), (Some(id(9)), Offset(9)));
+        for left in [disk.kill(), disk.crash(1)] {
+            let store = Store::open(Arc::new(left), BrokerId(1), Writes::Inline).unwrap();
+            assert_eq!(held(&store), (Some(id(9)), Offset(9)));
+        }
+    }
+
+    #[test]
+    fn a_snapshot_that_is_made_late_takes_the_place_of_no_newer_one() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.unwrap();
+        for writes in [Writes::Inline, Writes::Thread] {
+            runtime.block_on(answered_late(writes));
+        }
+    }
+}

@@ -21,7 +21,8 @@ pub(crate) enum Task {
     Rewrite(Vec<Line>, Done),
     /// A hint that saves time after a start; nothing rests on it.
     Committed(LogId),
-    Snapshot(Vec<u8>, Done),
+    /// With the last entry that is in it. One that comes late takes the place of no newer one, whose entries may be gone already.
+    Snapshot(Option<LogId>, Vec<u8>, Done),
 }
 
 pub(crate) enum Lane {
@@ -33,6 +34,8 @@ pub(crate) enum Lane {
 pub(crate) struct Hand {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) journal: Journal,
+    /// The last entry in the snapshot that is there.
+    pub(crate) held: Option<LogId>,
 }
 
 impl Hand {
@@ -48,7 +51,16 @@ impl Hand {
                     .open(committed::PATH, OpenMode::Create)
                     .and_then(|file| file.write_at(&[&bytes], 0));
             }
-            Task::Snapshot(bytes, done) => done(snapshot::replace(&*self.disk, &bytes)),
+            Task::Snapshot(upto, _, done) if self.held.is_some() && upto <= self.held => {
+                done(Ok(()));
+            }
+            Task::Snapshot(upto, bytes, done) => {
+                let replaced = snapshot::replace(&*self.disk, &bytes);
+                if replaced.is_ok() {
+                    self.held = upto;
+                }
+                done(replaced);
+            }
         }
     }
 }
@@ -84,7 +96,7 @@ impl Lane {
                     match task {
                         Task::Append(_, done)
                         | Task::Rewrite(_, done)
-                        | Task::Snapshot(_, done) => {
+                        | Task::Snapshot(_, _, done) => {
                             done(gone());
                         }
                         Task::Committed(_) => {}

@@ -193,7 +193,11 @@ impl Store {
             ));
         }
         memory.committed = committed::read(&*disk).filter(|upto| Some(*upto) <= memory.last());
-        let hand = Hand { disk, journal };
+        let hand = Hand {
+            disk,
+            journal,
+            held,
+        };
         let lane = match writes {
             Writes::Inline => Lane::inline(hand),
             Writes::Thread => Lane::thread(hand).map_err(QuorumError::disk("quorum"))?,
@@ -245,13 +249,20 @@ impl Store {
             .map_err(QuorumError::disk("quorum/journal"))
     }
 
+    /// Keeps a snapshot, unless what is kept reaches as far: one that was made here may be done only after the leader has sent a newer one.
     pub(crate) async fn save_snapshot(&self, meta: SnapshotMeta, state: State) -> io::Result<()> {
         let encoded = encode_snapshot(&meta, &state)?;
+        let upto = meta.last_log_id;
         self.shared
             .lane
-            .durable(|done| Task::Snapshot(encoded, done))
+            .durable(|done| Task::Snapshot(upto, encoded, done))
             .await?;
-        self.shared.memory.lock().snapshot = Some((meta, state));
+        // The files have had them in order; who waited for them goes on in any.
+        let mut memory = self.shared.memory.lock();
+        let held = memory.snapshot.as_ref().map(|(held, _)| held.last_log_id);
+        if held.is_none_or(|held| upto > held) {
+            memory.snapshot = Some((meta, state));
+        }
         Ok(())
     }
 
