@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A change of members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// A new member that doesn't vote.
+    /// A new member that doesn't vote, or one that is there and has another address now.
     Observe(DiskId, Member),
     /// An observer votes.
     Promote(DiskId),
@@ -172,6 +172,12 @@ pub(crate) async fn change(raft: &Raft, me: DiskId, wanted: Wanted) -> Result<()
     let changes = match wanted {
         Wanted::Observe(disk, member) if members.get_node(&disk) == Some(&member) => {
             return Ok(());
+        }
+        Wanted::Observe(_, member) if member.address.is_empty() => {
+            return Err(QuorumError::Change(format!(
+                "node {} says no address at which the others could reach it; give it a listener for them",
+                member.broker
+            )));
         }
         Wanted::Observe(disk, member) => {
             // Two processes with one number would take turns; the one that is there stays.

@@ -178,9 +178,10 @@ impl Quorum {
         self.call(|answer| Command::Begin(members, answer)).await
     }
 
-    /// Asks a node to take this disk in as a member, which it does if it leads.
+    /// Asks a node to take this disk in as a member, which it does if it leads. A member that is elsewhere than before says so in the same way, and
+    /// votes as before.
     ///
-    /// - `disk`, `broker`: whom to ask.
+    /// - `disk`, `broker`: whom to ask; this node itself where it leads.
     /// - `me`: what the others shall know of this node.
     pub async fn join(
         &self,
@@ -492,6 +493,9 @@ impl Voter {
         broker: BrokerId,
         me: Member,
     ) -> Result<(), QuorumError> {
+        if disk == self.me {
+            return members::change(&self.raft, self.me, Wanted::Observe(disk, me)).await;
+        }
         let patience = Duration::from_secs(5);
         let answer = self.desk.ask(disk, broker, Body::Join(me), patience).await;
         match answer {

@@ -7,7 +7,7 @@ mod swarm;
 use common::{Cluster, member, story};
 use riverlog_log::disk::CrashDisk;
 use riverlog_node::quorum::MetadataSnapshot;
-use riverlog_quorum::{DiskId, Quorum, QuorumError, QuorumSettings, Writes};
+use riverlog_quorum::{DiskId, Member, Quorum, QuorumError, QuorumSettings, Writes};
 use riverlog_wire::{BrokerId, Offset};
 
 const FEW: QuorumSettings = QuorumSettings {
@@ -459,6 +459,42 @@ fn a_voter_is_not_removed_where_too_few_of_the_others_are_there() {
         cluster.kill(stays, false);
         cluster.commit("alone").await;
         assert_eq!(lead.status().members.len(), 1);
+    });
+}
+
+#[test]
+fn a_member_that_is_elsewhere_now_says_so_to_whoever_leads_and_votes_as_before() {
+    story(async {
+        let cluster = Cluster::formed(18, 3).await;
+        cluster.commit("before").await;
+        let leader = cluster.some_leader().await;
+        let at = cluster.peers[&leader].quorum.disk_id();
+        // The leader itself, and one that follows.
+        for id in [leader, leader % 3 + 1] {
+            let quorum = cluster.peers[&id].quorum.clone();
+            let move_to = |address: &str| {
+                let address = address.to_owned();
+                let moved = Member {
+                    address,
+                    ..member(id)
+                };
+                quorum.join(at, BrokerId(leader), moved)
+            };
+            // Where nobody finds it, nobody would look for it again.
+            move_to("").await.expect_err("that is no address");
+            let elsewhere = format!("elsewhere{id}:9092");
+            move_to(&elsewhere).await.expect("it is taken");
+            cluster.commit(&format!("{id} has moved")).await;
+            cluster.agree().await;
+            cluster.pass(1_000).await;
+            for peer in cluster.peers.values() {
+                let members = peer.quorum.status().members;
+                assert!(members.len() == 3 && members.iter().all(|m| m.voter));
+                let moved = members.iter().find(|m| m.member.broker.0 == id);
+                assert_eq!(moved.map(|m| &m.member.address), Some(&elsewhere));
+            }
+        }
+        assert_eq!(cluster.leader(), Some(leader));
     });
 }
 

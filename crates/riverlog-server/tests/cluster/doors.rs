@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::common::{Server, eventually, signal};
-use crate::trio::Trio;
+use crate::trio::{Trio, members, partitions_at};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -431,4 +431,38 @@ fn streams_pass_through_and_requests_for_a_node_that_stands_still_are_answered()
     for value in ["first", "second", "third", "fourth"] {
         assert!(text.contains(value), "{value}: {text}");
     }
+}
+
+#[test]
+fn requests_for_a_node_that_came_back_at_another_port_are_passed_on_to_it_there() {
+    let mut trio = form();
+    trio.stop(3);
+    trio.start_elsewhere(3);
+    trio.in_sync("t");
+    // It leads again what it led.
+    let led = |trio: &Trio| {
+        let all = partitions_at(&trio.places[0], "t").unwrap_or_default();
+        let led = all.iter().find(|p| p.leader_id == 3);
+        led.map(|p| p.partition_index)
+    };
+    assert!(eventually(|| {
+        trio.run(&["cluster", "elect"]);
+        led(&trio).is_some()
+    }));
+    let partition = led(&trio).unwrap();
+    let path = format!("/v1/topics/t/partitions/{partition}/records");
+    let one = json!({"records": [{"value": "moved"}]});
+    for node in [0, 1] {
+        let mut told = String::new();
+        let stored = eventually(|| {
+            let answer = post(trio.up()[node], &path, &one);
+            told = String::from_utf8_lossy(&answer.body).into_owned();
+            answer.status == 200
+        });
+        assert!(stored, "{told}");
+    }
+    assert_eq!(led(&trio), Some(partition));
+    // And it votes as before.
+    let voters = members(trio.up()[0]).into_iter().filter(|m| m.1);
+    assert_eq!(voters.count(), 3);
 }

@@ -222,6 +222,15 @@ impl Trio {
         self.nodes[id - 1] = Some(start_with(self.folder.path(), &self.places, id, &flags));
     }
 
+    /// One that was stopped comes back with its disk at another port, of which nobody was told: the seeds of all name the old one.
+    pub fn start_elsewhere(&mut self, id: usize) {
+        let (number, seeds) = (id.to_string(), self.places.join(","));
+        self.places[id - 1] = places(1).remove(0);
+        let more = ["--node-id", &number, "--seeds", &seeds];
+        let started = Server::start_at(&self.data(id), &self.places[id - 1], &more);
+        self.nodes[id - 1] = Some(started);
+    }
+
     /// The controller, as all that are up know it.
     pub fn controller(&self) -> usize {
         let mut found = None;
