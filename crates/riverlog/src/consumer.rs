@@ -3,7 +3,7 @@
 //! A consumer is a member of a group of the broker-assigned protocol (KIP-848). Its poll is its heartbeat: cheap in a process,
 //! so it is sent with nearly every poll and while one waits, and an assignment changes hands within milliseconds.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,8 +37,12 @@ type Key = (TopicId, i32);
 /// Partitions that a poll passes over because they can't be read, and why.
 type Unread = BTreeMap<Key, Error>;
 
-/// A partition, its topic's name, and what the group has committed there.
-type Committed = (Key, Arc<str>, Option<CommittedOffset>);
+/// A partition, its topic's name, and what the group has committed there; UNSTABLE_OFFSET_COMMIT where an open transaction is to move it.
+type Committed = (
+    Key,
+    Arc<str>,
+    std::result::Result<Option<CommittedOffset>, ErrorCode>,
+);
 
 /// When a wait is over; `None`: never, since the clock has no such time.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +98,8 @@ pub struct Consumer {
     /// 0 before the first join.
     epoch: i32,
     held: BTreeMap<Key, Held>,
+    /// What it was given, and where to begin there isn't known yet.
+    waiting: BTreeSet<Key>,
     /// Whose records come first in the next poll, so that no partition starves the others.
     turn: usize,
     heartbeat_due: Instant,
@@ -110,6 +116,7 @@ impl Consumer {
             subscription,
             epoch: 0,
             held: BTreeMap::new(),
+            waiting: BTreeSet::new(),
             turn: 0,
             heartbeat_due: Instant::now(),
             left: false,
@@ -157,7 +164,8 @@ impl Consumer {
     pub fn generation(&self) -> i32 {
         self.epoch
     }
-    /// The partitions that it holds: topic and number, in order.
+    /// The partitions that it holds: topic and number, in order. One where an open transaction is to move what the group has committed is
+    /// among them once that transaction has ended: only then is it known where to begin.
     ///
     /// ```
     /// # let broker = riverlog::Broker::in_memory();
@@ -500,6 +508,7 @@ impl Consumer {
         if code != ErrorCode::STALE_MEMBER_EPOCH {
             self.epoch = 0;
             self.held.clear();
+            self.waiting.clear();
         }
         self.heartbeat_due = Instant::now();
         Error::Fenced {
@@ -578,34 +587,51 @@ impl Consumer {
             self.epoch = answer.member_epoch;
             self.heartbeat_due = Instant::now() + HEARTBEAT_WHILE_WAITING;
             let Some(assignment) = answer.assignment else {
-                return Ok(());
+                return self.begin();
             };
-            if !self.take_assignment(&assignment)? {
-                return Ok(());
+            if !self.take_assignment(&assignment) {
+                return self.begin();
             }
             owned = Some(assignment);
         }
     }
 
-    /// Gives up what isn't in `assignment`, takes over what is new. Returns whether anything changed.
-    fn take_assignment(&mut self, assignment: &[(TopicId, Vec<i32>)]) -> Result<bool> {
-        let wanted: Vec<Key> = assignment
+    /// Gives up what isn't in `assignment`; what is new waits until it is known where to begin. Returns whether anything changed.
+    fn take_assignment(&mut self, assignment: &[(TopicId, Vec<i32>)]) -> bool {
+        let wanted: BTreeSet<Key> = assignment
             .iter()
             .flat_map(|(id, parts)| parts.iter().map(move |p| (*id, *p)))
             .collect();
-        let before = self.held.len();
+        let before = self.held.len() + self.waiting.len();
         self.held.retain(|key, _| wanted.contains(key));
-        let mut changed = self.held.len() != before;
-        let image = self.broker.driver.node.image();
-        let new: Vec<(Key, Arc<str>)> = wanted
-            .into_iter()
-            .filter(|key| !self.held.contains_key(key))
-            .filter_map(|key| Some((key, Arc::from(image.topics.get(&key.0)?.name.as_str()))))
-            .collect();
-        if new.is_empty() {
-            return Ok(changed);
+        self.waiting.retain(|key| wanted.contains(key));
+        let mut changed = self.held.len() + self.waiting.len() != before;
+        for key in wanted {
+            if !self.held.contains_key(&key) {
+                changed |= self.waiting.insert(key);
+            }
         }
-        for (key, topic, committed) in self.committed(new)? {
+        changed
+    }
+
+    /// Begins in partitions that it was given. Where an open transaction is to move the commit, the next heartbeat looks again, as Kafka's
+    /// consumers do (KIP-447): what the transaction covers isn't read twice.
+    fn begin(&mut self) -> Result<()> {
+        let image = self.broker.driver.node.image();
+        let asked: Vec<(Key, Arc<str>)> = self
+            .waiting
+            .iter()
+            .filter_map(|key| Some((*key, Arc::from(image.topics.get(&key.0)?.name.as_str()))))
+            .collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        for (key, topic, committed) in self.committed(asked)? {
+            let committed = match committed {
+                Ok(committed) => committed,
+                Err(ErrorCode::UNSTABLE_OFFSET_COMMIT) => continue,
+                Err(code) => return Err(Error::refused(code)),
+            };
             let (position, epoch) = match &committed {
                 Some(c) => (c.offset, c.leader_epoch),
                 None => (self.start_of(&image, key)?, LeaderEpoch::NONE),
@@ -620,10 +646,10 @@ impl Consumer {
                 unopened: Bytes::new(),
                 aborted: Aborted::default(),
             };
+            self.waiting.remove(&key);
             self.held.insert(key, held);
-            changed = true;
         }
-        Ok(changed)
+        Ok(())
     }
 
     fn committed(&self, keys: Vec<(Key, Arc<str>)>) -> Result<Vec<Committed>> {
@@ -638,7 +664,7 @@ impl Consumer {
         loop {
             let asked = asked.clone();
             let answer = self.broker.driver.call(true, |node, now, reply| {
-                node.committed(&self.subscription.group, Some(asked), None, now, reply);
+                node.committed_stable(&self.subscription.group, Some(asked), None, now, reply);
             })?;
             match answer {
                 Ok(found) => {

@@ -98,6 +98,41 @@ fn offsets_and_records_count_together() {
 }
 
 #[test]
+fn a_consumer_waits_for_a_transaction_that_is_to_move_its_commit() {
+    for (commit, begin) in [(true, 5), (false, 2)] {
+        let broker = broker(&["t"]);
+        let all: Vec<String> = (0..10).map(|n| n.to_string()).collect();
+        for value in &all {
+            let message = Message::new(None, value.as_bytes()).partition(0);
+            broker.publish_message("t", &message).unwrap();
+        }
+        let other = Message::new(None, b"other").partition(1);
+        broker.publish_message("t", &other).unwrap();
+        let mut first = broker.subscribe("t", "g", "first").unwrap();
+        first.commit().unwrap();
+        first.commit_at(0, 2).unwrap();
+        first.seek("t", 0, 5).unwrap();
+        let mut producer = broker.transaction("id").unwrap();
+        let mut transaction = producer.begin();
+        transaction.commit_offsets(&mut first).unwrap();
+        first.close().unwrap();
+        // Where the second one is to begin in partition 0 isn't known yet; that holds up no other partition.
+        let mut second = broker.subscribe("t", "g", "second").unwrap();
+        assert_eq!(read(&mut second, 1), ["other"]);
+        assert!(second.poll(10, SECOND / 10).unwrap().is_empty());
+        assert!(matches!(
+            second.position("t", 0),
+            Err(Error::NotAssigned { partition: 0 })
+        ));
+        match commit {
+            true => transaction.commit().unwrap(),
+            false => transaction.abort().unwrap(),
+        }
+        assert_eq!(read(&mut second, all.len() - begin), all[begin..]);
+    }
+}
+
+#[test]
 fn a_later_producer_fences_the_earlier_one() {
     let broker = broker(&["t"]);
     let mut old = broker.transaction("id").unwrap();

@@ -33,6 +33,8 @@ use crate::value::{self, Embed};
 
 /// How often a poll that waits shows that its member is there, and learns of a new assignment.
 const HEARTBEAT_WHILE_WAITING: Duration = Duration::from_millis(500);
+/// How soon a poll looks again where to begin: what it waits for, as the markers of a transaction, mostly takes milliseconds.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How a member goes on behind what can't be read.
 const BEHIND: &str =
     "commit an offset behind it, and poll without a cursor: that goes on at the commits";
@@ -107,6 +109,34 @@ struct Step {
     changed: bool,
 }
 
+impl Step {
+    /// Gives up what isn't in `assignment`; what is new waits until it is known where to begin.
+    fn take_assignment(&mut self, assignment: &[(TopicId, Vec<i32>)]) {
+        let wanted: BTreeSet<(TopicId, i32)> = assignment
+            .iter()
+            .flat_map(|(topic, partitions)| partitions.iter().map(|p| (*topic, *p)))
+            .collect();
+        let cursor = &mut self.cursor;
+        let mut revoked: BTreeMap<TopicId, Vec<i32>> = BTreeMap::new();
+        let mut stays = |key: &(TopicId, i32)| {
+            let stays = wanted.contains(key);
+            if !stays {
+                revoked.entry(key.0).or_default().push(key.1);
+            }
+            stays
+        };
+        cursor.held.retain(|key, _| stays(key));
+        cursor.waiting.retain(stays);
+        self.revoked = revoked.into_iter().collect();
+        self.changed = !self.revoked.is_empty();
+        for key in wanted {
+            if !cursor.held.contains_key(&key) {
+                self.changed |= cursor.waiting.insert(key);
+            }
+        }
+    }
+}
+
 /// Who asks.
 struct Member {
     door: Arc<HttpDoor>,
@@ -163,7 +193,7 @@ impl Member {
 
     /// Shows that the member is there, and follows its assignment.
     async fn step(&self, cursor: Cursor) -> Result<Step, Problem> {
-        // With topics and what it holds the coordinator always tells the assignment: nothing has to be remembered here.
+        // The coordinator tells an assignment when it is another one; what it was is in the cursor, and nothing is remembered here.
         let heartbeat = ConsumerHeartbeat {
             member_epoch: cursor.generation,
             rebalance_timeout: (cursor.generation == JOIN)
@@ -190,40 +220,19 @@ impl Member {
             revoked: Vec::new(),
             changed: false,
         };
-        let Some(assignment) = assignment else {
-            return Ok(step);
-        };
-        let wanted: BTreeSet<(TopicId, i32)> = assignment
-            .iter()
-            .flat_map(|(topic, partitions)| partitions.iter().map(|p| (*topic, *p)))
-            .collect();
-        let mut revoked: BTreeMap<TopicId, Vec<i32>> = BTreeMap::new();
-        step.cursor.held.retain(|key, _| {
-            let stays = wanted.contains(key);
-            if !stays {
-                revoked.entry(key.0).or_default().push(key.1);
-            }
-            stays
-        });
-        step.revoked = revoked.into_iter().collect();
-        let new: Vec<(TopicId, i32)> = wanted
-            .into_iter()
-            .filter(|key| !step.cursor.held.contains_key(key))
-            .collect();
-        step.changed = !step.revoked.is_empty() || !new.is_empty();
-        for (key, offset) in self.starts(new).await? {
-            step.cursor.held.insert(key, offset);
+        if let Some(assignment) = assignment {
+            step.take_assignment(&assignment);
         }
+        self.begin(&mut step.cursor).await?;
         Ok(step)
     }
 
-    /// Where to begin in partitions that were just given: at the commit, or at the first record that is there.
-    async fn starts(
-        &self,
-        keys: Vec<(TopicId, i32)>,
-    ) -> Result<Vec<((TopicId, i32), Offset)>, Problem> {
+    /// Begins in partitions that were given: at the commit, or at the first record that is there. Where an open transaction is to move
+    /// the commit, the next step looks again, as Kafka's consumers do (KIP-447): what it covers isn't read twice.
+    async fn begin(&self, cursor: &mut Cursor) -> Result<(), Problem> {
         let image = self.door.node.image();
-        let asked: Vec<TopicPartition> = keys
+        let asked: Vec<TopicPartition> = cursor
+            .waiting
             .iter()
             .filter_map(|(id, partition)| {
                 Some(TopicPartition {
@@ -234,17 +243,20 @@ impl Member {
             })
             .collect();
         if asked.is_empty() {
-            return Ok(Vec::new());
+            return Ok(());
         }
-        let mut starts = Vec::new();
-        for (place, committed) in super::places_of(&self.door, &self.group, Some(asked)).await? {
+        for (place, committed) in super::stable_places_of(&self.door, &self.group, asked).await? {
+            let key = (place.id, place.partition);
             let offset = match committed {
-                Some(committed) => committed.offset,
-                None => self.earliest(place.id, place.partition).await?,
+                Ok(Some(committed)) => committed.offset,
+                Ok(None) => self.earliest(place.id, place.partition).await?,
+                Err(ErrorCode::UNSTABLE_OFFSET_COMMIT) => continue,
+                Err(error) => return Err(Problem::kafka(error)),
             };
-            starts.push(((place.id, place.partition), offset));
+            cursor.waiting.remove(&key);
+            cursor.held.insert(key, offset);
         }
-        Ok(starts)
+        Ok(())
     }
 
     async fn earliest(&self, topic: TopicId, partition: i32) -> Result<Offset, Problem> {
@@ -258,7 +270,7 @@ impl Member {
             .await
     }
 
-    /// The cursor of a member that has lost it: what the coordinator gave it, from where it has committed.
+    /// The cursor of a member that has lost it: what the coordinator gave it, to be begun where it has committed.
     async fn recall(&self) -> Result<Cursor, Problem> {
         let found = super::found(&self.door, &self.group).await?;
         let own = found.members.into_iter().find(|m| m.member == self.id);
@@ -268,7 +280,8 @@ impl Member {
         Ok(Cursor {
             generation: own.member_epoch,
             topics: own.subscribed_topics.clone(),
-            held: self.starts(keys.collect()).await?.into_iter().collect(),
+            held: BTreeMap::new(),
+            waiting: keys.collect(),
         })
     }
 
@@ -440,7 +453,7 @@ pub(crate) async fn join(mut call: Call) -> Answer {
     let cursor = Cursor {
         generation,
         topics: asked.topics,
-        held: BTreeMap::new(),
+        ..Cursor::default()
     };
     let step = member
         .follow(cursor, generation, interval, assignment)
@@ -526,7 +539,8 @@ pub(crate) async fn poll(mut call: Call) -> Answer {
         if !step.changed || step.revoked.is_empty() {
             let wait = match step.changed {
                 true => Duration::ZERO,
-                false => left.min(HEARTBEAT_WHILE_WAITING),
+                false if step.cursor.waiting.is_empty() => left.min(HEARTBEAT_WHILE_WAITING),
+                false => left.min(LOOK_AGAIN),
             };
             (records, unread) = member
                 .read(&mut step.cursor, limit, max_bytes, wait)

@@ -15,7 +15,8 @@ pub(crate) use view::{delete, describe, list};
 
 use riverlog_core::Now;
 use riverlog_core::groups::{
-    CommittedOffset, FetchedOffsets, GroupAnswer, GroupCommand, GroupDescription, TopicPartition,
+    CommittedOffset, FetchedOffsets, GroupAnswer, GroupCommand, GroupDescription, StableOffsets,
+    TopicPartition,
 };
 use riverlog_node::{Node, Reply};
 use riverlog_wire::{ErrorCode, TopicId};
@@ -105,6 +106,18 @@ pub(crate) async fn places_of(
 ) -> Result<FetchedOffsets, Problem> {
     question(door, |node, now, reply| {
         node.committed(group, of.clone(), None, now, reply);
+    })
+    .await
+}
+
+/// What a group has committed, place by place, for who begins there: UNSTABLE_OFFSET_COMMIT where an open transaction is to change it.
+async fn stable_places_of(
+    door: &HttpDoor,
+    group: &str,
+    of: Vec<TopicPartition>,
+) -> Result<StableOffsets, Problem> {
+    question(door, |node, now, reply| {
+        node.committed_stable(group, Some(of.clone()), None, now, reply);
     })
     .await
 }
