@@ -4,8 +4,9 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use riverlog_core::metadata::TopicRef;
+use riverlog_core::metadata::{AdminAnswer, AdminCommand, BrokerImage, NewTopic, TopicRef};
 use riverlog_node::AppendCommand;
+use riverlog_wire::BrokerId;
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
 use serde_json::{Value, json};
@@ -128,6 +129,83 @@ async fn a_member_waits_for_a_transaction_that_is_to_move_its_commit() {
         let rest = poll_for(&world, "g", &mut second, all.len() - begin).await;
         assert_eq!(rest, all[begin..], "{verb}");
     }
+}
+
+/// Makes a topic of two partitions, the second of which nobody leads: its node has gone.
+fn topic_half_led(world: &World, name: &str) {
+    let node = &world.driver.node;
+    let image = node.image();
+    let here = image.brokers.values().next().unwrap();
+    let away = BrokerImage {
+        id: BrokerId(here.id.0 + 1),
+        ..here.clone()
+    };
+    let tell = |command| {
+        let done = world
+            .driver
+            .call(true, |node, now, reply| node.admin(command, now, reply));
+        done.unwrap().unwrap()
+    };
+    let registered = tell(AdminCommand::Register {
+        broker: away.clone(),
+        cluster_id: image.cluster_id.clone(),
+    });
+    let AdminAnswer::Registered { epoch } = registered else {
+        panic!("{registered:?}");
+    };
+    let topic = NewTopic {
+        name: name.to_owned(),
+        partitions: -1,
+        replication_factor: -1,
+        assignments: vec![(0, vec![here.id]), (1, vec![away.id])],
+        configs: Vec::new(),
+        id: node.new_topic_id(),
+        internal: false,
+    };
+    tell(AdminCommand::CreateTopics {
+        topics: vec![topic],
+        validate_only: false,
+    });
+    let broker = away.id;
+    tell(AdminCommand::Fence { broker, epoch });
+    let made = node.image().topic(name).cloned().unwrap();
+    assert_eq!(made.partitions[1].leader, None);
+}
+
+#[tokio::test]
+async fn a_partition_that_nobody_leads_holds_up_neither_a_join_nor_a_poll() {
+    let world = World::new();
+    topic_half_led(&world, "t");
+    world.values("t", &["a"]).await;
+    let mut member = join(&world, "g", "t").await;
+    let group = world.get("/v1/groups/g").await.is(200).json();
+    assert_eq!(group["member_count"], 1);
+    assert_eq!(poll_for(&world, "g", &mut member, 1).await, ["a"]);
+    // It passes; a poll that finds nothing else waits as any other does.
+    let begun = Instant::now();
+    assert!(poll(&world, "g", &mut member, 20).await.is_empty());
+    assert!(begun.elapsed() >= Duration::from_millis(20));
+    world.values("t", &["b"]).await;
+    assert_eq!(poll_for(&world, "g", &mut member, 1).await, ["b"]);
+    // The same where its leader has gone since the member began there.
+    let body = json!({
+        "generation": member["generation"],
+        "member_id": member["member_id"],
+        "offsets": [{"topic": "t", "partition": 0, "offset": 1}, {"topic": "t", "partition": 1, "offset": 7}],
+    });
+    let path = "/v1/groups/g/offsets";
+    world.post(path, &body.to_string()).await.is(200);
+    let id = member["member_id"].as_str().unwrap();
+    let path = format!("/v1/groups/g/members/{id}/records");
+    let mut member = world.get(&path).await.is(200).json();
+    assert_eq!(member["records"][0]["value"], "b");
+    let begun = Instant::now();
+    assert!(poll(&world, "g", &mut member, 20).await.is_empty());
+    assert!(begun.elapsed() >= Duration::from_millis(20));
+    world.values("t", &["c"]).await;
+    assert_eq!(poll_for(&world, "g", &mut member, 1).await, ["c"]);
+    let group = world.get("/v1/groups/g").await.is(200).json();
+    assert_eq!(group["member_count"], 1);
 }
 
 #[tokio::test]

@@ -34,8 +34,8 @@ pub(crate) const BATCH_LIMIT: usize = 256 << 20;
 /// A partition that this consumer holds.
 type Key = (TopicId, i32);
 
-/// Partitions that a poll passes over because they can't be read, and why.
-type Unread = BTreeMap<Key, Error>;
+/// Partitions that a poll passes over because they can't be read, and why; `None`: it passes by itself, and nobody is told.
+type Unread = BTreeMap<Key, Option<Error>>;
 
 /// A partition, its topic's name, and what the group has committed there; UNSTABLE_OFFSET_COMMIT where an open transaction is to move it.
 type Committed = (
@@ -124,7 +124,8 @@ impl Consumer {
         // An earlier consumer of this id, if any, is put out of the group: a new membership has a new epoch, and commits
         // of the earlier one are refused.
         consumer.send_heartbeat(LEAVE, None)?;
-        consumer.heartbeat()?;
+        // Where it can't begin its polls tell.
+        consumer.heartbeat(&mut Unread::new())?;
         Ok(consumer)
     }
 
@@ -205,6 +206,8 @@ impl Consumer {
     ///
     /// - Returns an empty list when nothing came in time; with `max` 0 always, and not before.
     /// - Errors: those of the broker; after [`Error::Fenced`] the next poll joins again.
+    /// - A partition that nobody leads is passed over until somebody does, and one where an open transaction is to move what the group
+    ///   has committed, until that has ended.
     /// - A partition that can't be read holds up no other one. Its error (`CORRUPT_MESSAGE` as [`Error::Refused`] where it is
     ///   damaged) comes at once from each poll that has nothing else to hand out. Its position stays; [`Consumer::seek`] goes on
     ///   behind the damage.
@@ -222,7 +225,7 @@ impl Consumer {
         let mut unread = Unread::new();
         loop {
             if Instant::now() >= self.heartbeat_due {
-                self.heartbeat()?;
+                self.heartbeat(&mut unread)?;
             }
             let left = deadline.left();
             if max == 0 {
@@ -241,14 +244,15 @@ impl Consumer {
                 return Ok(records);
             }
             // With an error to tell nothing is waited for.
-            let wait = match unread.is_empty() {
-                true => left.min(HEARTBEAT_WHILE_WAITING),
-                false => Duration::ZERO,
+            let wait = match unread.values().any(Option::is_some) {
+                false => left.min(HEARTBEAT_WHILE_WAITING),
+                true => Duration::ZERO,
             };
             if self.fetch(wait, &mut unread)? {
                 continue;
             }
-            if let Some((_, error)) = unread.pop_first() {
+            // Those whose errors pass are looked at again.
+            if let Some(error) = std::mem::take(&mut unread).into_values().flatten().next() {
                 return Err(error);
             }
             if left.is_zero() {
@@ -558,7 +562,7 @@ impl Consumer {
     }
 
     /// Shows that this consumer is alive, and follows its assignment until the group has nothing new to say.
-    fn heartbeat(&mut self) -> Result<()> {
+    fn heartbeat(&mut self, unread: &mut Unread) -> Result<()> {
         let mut owned = None;
         loop {
             let answer = self.send_heartbeat(self.epoch, owned.take())?;
@@ -587,10 +591,10 @@ impl Consumer {
             self.epoch = answer.member_epoch;
             self.heartbeat_due = Instant::now() + HEARTBEAT_WHILE_WAITING;
             let Some(assignment) = answer.assignment else {
-                return self.begin();
+                return self.begin(unread);
             };
             if !self.take_assignment(&assignment) {
-                return self.begin();
+                return self.begin(unread);
             }
             owned = Some(assignment);
         }
@@ -615,8 +619,8 @@ impl Consumer {
     }
 
     /// Begins in partitions that it was given. Where an open transaction is to move the commit, the next heartbeat looks again, as Kafka's
-    /// consumers do (KIP-447): what the transaction covers isn't read twice.
-    fn begin(&mut self) -> Result<()> {
+    /// consumers do (KIP-447): what the transaction covers isn't read twice. So it does where the broker refuses to say where to begin.
+    fn begin(&mut self, unread: &mut Unread) -> Result<()> {
         let image = self.broker.driver.node.image();
         let asked: Vec<(Key, Arc<str>)> = self
             .waiting
@@ -634,7 +638,16 @@ impl Consumer {
             };
             let (position, epoch) = match &committed {
                 Some(c) => (c.offset, c.leader_epoch),
-                None => (self.start_of(&image, key)?, LeaderEpoch::NONE),
+                None => match self.start_of(&image, key) {
+                    Ok(start) => (start, LeaderEpoch::NONE),
+                    Err(Error::Refused { code, message }) => {
+                        let error = Error::in_partition(code, &topic, key.1, message);
+                        unread.insert(key, told(error));
+                        continue;
+                    }
+                    Err(error) if passes(&error) => continue,
+                    Err(error) => return Err(error),
+                },
             };
             let committed = committed.map(|c| c.offset);
             let held = Held {
@@ -721,7 +734,7 @@ impl Consumer {
                         Ok(true) => {}
                         Ok(false) => break,
                         Err(broken) => {
-                            unread.insert(key, held.unreadable(key.1, &broken));
+                            unread.insert(key, Some(held.unreadable(key.1, &broken)));
                             break;
                         }
                     }
@@ -780,7 +793,7 @@ impl Consumer {
             match self.take_fetched(key, fetched) {
                 Ok(came) => again |= came,
                 Err(error) => {
-                    unread.insert(key, error);
+                    unread.insert(key, told(error));
                     again = true;
                 }
             }
@@ -836,6 +849,26 @@ impl Consumer {
         held.fetched_to(next);
         Ok(came)
     }
+}
+
+/// Whether an error passes by itself, as that of a partition that gets a leader, or of a topic that is gone, which the group takes away.
+fn passes(error: &Error) -> bool {
+    let passing = [
+        ErrorCode::LEADER_NOT_AVAILABLE,
+        ErrorCode::NOT_LEADER_OR_FOLLOWER,
+        ErrorCode::FENCED_LEADER_EPOCH,
+        ErrorCode::UNKNOWN_LEADER_EPOCH,
+    ];
+    match error {
+        Error::Refused { code, .. } => passing.contains(code),
+        Error::UnknownTopic(_) | Error::UnknownPartition { .. } => true,
+        _ => false,
+    }
+}
+
+/// What a consumer is told of an error: nothing of one that passes.
+fn told(error: Error) -> Option<Error> {
+    (!passes(&error)).then_some(error)
 }
 
 /// A batch that can't be opened.

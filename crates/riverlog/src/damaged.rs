@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use riverlog_core::groups::{CommittedOffset, GroupAnswer, GroupCommand, TopicPartition};
+use riverlog_core::metadata::{AdminAnswer, AdminCommand, BrokerImage, NewTopic};
 use riverlog_log::Disk;
-use riverlog_log::disk::CrashDisk;
+use riverlog_log::disk::{CrashDisk, FaultOn, Times};
 use riverlog_node::AppendCommand;
-use riverlog_wire::ErrorCode;
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
+use riverlog_wire::{BrokerId, ErrorCode, Generation, LeaderEpoch, Offset};
 
-use crate::{Broker, Error, Message, Result};
+use crate::{Broker, Consumer, Error, Message, Result};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -36,6 +38,17 @@ fn publish_damaged(broker: &Broker, partition: i32, codec: Compression, at: usiz
     let batch = batch.push(1_000, None, Some(b"x"), &[]);
     let mut batch = batch.push(1_000, None, Some(b"y"), &[]).build();
     batch[at] ^= 0xff;
+    append(broker, partition, batch);
+}
+
+/// As [`publish`], also where other partitions of the topic aren't led here.
+fn append_value(broker: &Broker, partition: i32, value: &str) {
+    let mut batch = BatchBuilder::new(Compression::None);
+    let batch = batch.push(1_000, None, Some(value.as_bytes()), &[]);
+    append(broker, partition, batch.build());
+}
+
+fn append(broker: &Broker, partition: i32, batch: Vec<u8>) {
     let topic = broker.topic_image("t").expect("a topic");
     let to = broker.partition(&topic, partition).expect("a partition");
     let command = AppendCommand {
@@ -97,6 +110,50 @@ fn with_damage(values: &[&str]) -> Broker {
     disk.flip(&segment, 65, 0xff).expect("damage");
     let broker = Broker::builder().on(Arc::new(disk.kill()));
     broker.expect("a broker")
+}
+
+/// A broker with a topic of two partitions, the second of which nobody leads: its node has gone.
+fn half_led() -> Broker {
+    let broker = Broker::in_memory();
+    let driver = &broker.driver;
+    let image = driver.node.image();
+    let here = image.brokers.values().next().expect("a node");
+    let away = BrokerImage {
+        id: BrokerId(here.id.0 + 1),
+        ..here.clone()
+    };
+    let tell = |command| {
+        let done = driver.call(true, |node, now, reply| node.admin(command, now, reply));
+        done.expect("an answer").expect("done")
+    };
+    let registered = tell(AdminCommand::Register {
+        broker: away.clone(),
+        cluster_id: image.cluster_id.clone(),
+    });
+    let AdminAnswer::Registered { epoch } = registered else {
+        panic!("{registered:?}");
+    };
+    let topic = NewTopic {
+        name: "t".to_owned(),
+        partitions: -1,
+        replication_factor: -1,
+        assignments: vec![(0, vec![here.id]), (1, vec![away.id])],
+        configs: Vec::new(),
+        id: driver.node.new_topic_id(),
+        internal: false,
+    };
+    tell(AdminCommand::CreateTopics {
+        topics: vec![topic],
+        validate_only: false,
+    });
+    let gone = away.id;
+    tell(AdminCommand::Fence {
+        broker: gone,
+        epoch,
+    });
+    let made = broker.topic_image("t").expect("a topic");
+    assert_eq!(made.partitions[1].leader, None);
+    broker
 }
 
 fn is_corrupt<T>(result: &Result<T>) -> bool {
@@ -189,6 +246,34 @@ fn damage_on_the_disk_holds_up_its_own_partition_alone() {
 }
 
 #[test]
+fn a_partition_that_can_not_be_opened_holds_up_no_other_one_and_is_told() {
+    let disk = CrashDisk::new(1);
+    let broker = Broker::builder().on(Arc::new(disk.clone()));
+    let broker = broker.expect("a broker");
+    broker.create_topic("t", 2).expect("a topic");
+    publish(&broker, 0, "gone");
+    publish(&broker, 1, "a");
+    let topic = broker.topic_image("t").expect("a topic").id;
+    let disk = disk.kill();
+    drop(broker);
+    let (other, folder) = (std::io::ErrorKind::Other, format!("{topic}/0"));
+    disk.fail(FaultOn::Read, Times::Forever, other, move |path| {
+        path.starts_with(&folder)
+    });
+    let broker = Broker::builder().on(Arc::new(disk)).expect("a broker");
+    assert_eq!(broker.driver.node.broken_partitions().len(), 1);
+    let mut consumer = broker.subscribe("t", "g", "c").expect("a member");
+    let records = consumer.poll(10, 30 * SECOND).expect("a poll");
+    assert_eq!(records.iter().map(text).collect::<Vec<_>>(), ["a"]);
+    let error = consumer.poll(10, 30 * SECOND).expect_err("its log");
+    assert!(
+        matches!(&error, Error::Refused { code, message }
+            if *code == ErrorCode::KAFKA_STORAGE_ERROR && message.starts_with("partition 0 of topic")),
+        "{error}"
+    );
+}
+
+#[test]
 fn shared_records_are_delivered_once_beside_a_batch_that_can_not_be_opened() {
     let broker = broker(3);
     for partition in 0..3 {
@@ -234,4 +319,59 @@ fn shared_records_are_delivered_once_beside_damage_on_the_disk() {
     publish(&broker, 0, "behind");
     let jobs = consumer.poll(10, 30 * SECOND).expect("a poll");
     assert_eq!(jobs.iter().map(|j| text(j)).collect::<Vec<_>>(), ["behind"]);
+}
+
+#[test]
+fn a_partition_that_nobody_leads_holds_up_no_other_one() {
+    let broker = half_led();
+    append_value(&broker, 0, "a");
+    let mut consumer = broker.subscribe("t", "g", "c").expect("a member");
+    let poll = |consumer: &mut Consumer, wait| {
+        let begun = Instant::now();
+        let records = consumer.poll(10, wait).expect("a poll");
+        // It passes; a poll that finds nothing else waits as any other does.
+        assert!(!records.is_empty() || begun.elapsed() >= wait);
+        let text = |r: &crate::Record| String::from_utf8_lossy(r.value()).into_owned();
+        records.iter().map(text).collect::<Vec<_>>()
+    };
+    assert_eq!(poll(&mut consumer, 30 * SECOND), ["a"]);
+    assert!(poll(&mut consumer, SECOND / 50).is_empty());
+    append_value(&broker, 0, "b");
+    assert_eq!(poll(&mut consumer, 30 * SECOND), ["b"]);
+    drop(consumer);
+    // The same where its leader has gone since the consumer began there.
+    let topic = broker.topic_image("t").expect("a topic");
+    let place = TopicPartition {
+        topic: "t".to_owned(),
+        id: topic.id,
+        partition: 1,
+    };
+    let offset = CommittedOffset {
+        offset: Offset(7),
+        leader_epoch: LeaderEpoch::NONE,
+        metadata: String::new(),
+        commit_timestamp: -1,
+        expire_timestamp: None,
+    };
+    let commit = GroupCommand::Commit {
+        group: "g".to_owned(),
+        generation: Generation(-1),
+        member: String::new(),
+        instance: None,
+        offsets: vec![(place, offset)],
+        version: 10,
+    };
+    let driver = &broker.driver;
+    let committed = driver.call(true, |node, now, reply| node.group(commit, now, reply));
+    let committed = committed.expect("an answer");
+    assert!(
+        matches!(&committed, GroupAnswer::Partitions(ErrorCode::NONE, each) if *each == [ErrorCode::NONE]),
+        "{committed:?}"
+    );
+    let mut consumer = broker.subscribe("t", "g", "c").expect("a member");
+    assert_eq!(consumer.position("t", 1).expect("held"), 7);
+    assert_eq!(poll(&mut consumer, 30 * SECOND), ["a", "b"]);
+    assert!(poll(&mut consumer, SECOND / 50).is_empty());
+    append_value(&broker, 0, "c");
+    assert_eq!(poll(&mut consumer, 30 * SECOND), ["c"]);
 }

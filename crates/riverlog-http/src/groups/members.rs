@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode, header};
+use futures_util::{StreamExt, stream};
 use riverlog_core::groups::{ConsumerHeartbeat, GroupAnswer, GroupCommand, TopicPartition};
 use riverlog_core::metadata::TopicRef;
 use riverlog_node::{FetchCommand, FetchPartition, FetchedPartition, Isolation, OffsetQuery};
@@ -35,6 +36,8 @@ use crate::value::{self, Embed};
 const HEARTBEAT_WHILE_WAITING: Duration = Duration::from_millis(500);
 /// How soon a poll looks again where to begin: what it waits for, as the markers of a transaction, mostly takes milliseconds.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Partitions that are asked at once for their first record, since a node that doesn't answer is waited for.
+const ASKED_AT_ONCE: usize = 16;
 /// How a member goes on behind what can't be read.
 const BEHIND: &str =
     "commit an offset behind it, and poll without a cursor: that goes on at the commits";
@@ -107,6 +110,8 @@ struct Step {
     revoked: Vec<(TopicId, Vec<i32>)>,
     /// The assignment is another one.
     changed: bool,
+    /// Why it can't begin somewhere; nothing where that passes by itself.
+    unread: Option<Problem>,
 }
 
 impl Step {
@@ -135,6 +140,26 @@ impl Step {
             }
         }
     }
+}
+
+/// A problem that doesn't pass by itself, as that of a partition that gets a leader, or of a topic that is gone, which the coordinator
+/// takes away: a member is told of that alone.
+fn lasting(problem: Problem) -> Option<Problem> {
+    let passing = [
+        "leader-moving",
+        // Its node was asked and gave no answer.
+        "timed-out",
+        "unavailable",
+        "unknown-topic",
+        "unknown-partition",
+    ];
+    let passes = passing.iter().any(|slug| problem.is(slug));
+    (!passes).then_some(problem)
+}
+
+/// A problem of one partition.
+fn at(problem: Problem, topic: String, partition: i32) -> Problem {
+    problem.with("topic", topic).with("partition", partition)
 }
 
 /// Who asks.
@@ -203,33 +228,36 @@ impl Member {
             ..ConsumerHeartbeat::default()
         };
         let (generation, interval, assignment) = self.say(heartbeat).await?;
-        self.follow(cursor, generation, interval, assignment).await
+        Ok(self.follow(cursor, generation, interval, assignment).await)
     }
 
+    /// Takes in what the coordinator said. That has happened, so it can't fail: where the member can't begin now, the next step looks again.
     async fn follow(
         &self,
         mut cursor: Cursor,
         generation: i32,
         interval: Duration,
         assignment: Option<Vec<(TopicId, Vec<i32>)>>,
-    ) -> Result<Step, Problem> {
+    ) -> Step {
         cursor.generation = generation;
         let mut step = Step {
             cursor,
             interval,
             revoked: Vec::new(),
             changed: false,
+            unread: None,
         };
         if let Some(assignment) = assignment {
             step.take_assignment(&assignment);
         }
-        self.begin(&mut step.cursor).await?;
-        Ok(step)
+        step.unread = self.begin(&mut step.cursor).await;
+        step
     }
 
     /// Begins in partitions that were given: at the commit, or at the first record that is there. Where an open transaction is to move
-    /// the commit, the next step looks again, as Kafka's consumers do (KIP-447): what it covers isn't read twice.
-    async fn begin(&self, cursor: &mut Cursor) -> Result<(), Problem> {
+    /// the commit, the next step looks again, as Kafka's consumers do (KIP-447): what it covers isn't read twice. So it does where
+    /// something is wrong; what doesn't pass by itself comes back.
+    async fn begin(&self, cursor: &mut Cursor) -> Option<Problem> {
         let image = self.door.node.image();
         let asked: Vec<TopicPartition> = cursor
             .waiting
@@ -243,20 +271,37 @@ impl Member {
             })
             .collect();
         if asked.is_empty() {
-            return Ok(());
+            return None;
         }
-        for (place, committed) in super::stable_places_of(&self.door, &self.group, asked).await? {
-            let key = (place.id, place.partition);
-            let offset = match committed {
-                Ok(Some(committed)) => committed.offset,
-                Ok(None) => self.earliest(place.id, place.partition).await?,
-                Err(ErrorCode::UNSTABLE_OFFSET_COMMIT) => continue,
-                Err(error) => return Err(Problem::kafka(error)),
+        let places = match super::stable_places_of(&self.door, &self.group, asked).await {
+            Ok(places) => places,
+            Err(problem) => return lasting(problem),
+        };
+        let starts = places.into_iter().map(|(place, committed)| async move {
+            let start = match committed {
+                Ok(Some(committed)) => Some(Ok(committed.offset)),
+                Ok(None) => Some(self.earliest(place.id, place.partition).await),
+                Err(ErrorCode::UNSTABLE_OFFSET_COMMIT) => None,
+                Err(error) => Some(Err(Problem::kafka(error))),
             };
-            cursor.waiting.remove(&key);
-            cursor.held.insert(key, offset);
+            (place, start)
+        });
+        let mut unread = None;
+        let mut starts = stream::iter(starts).buffered(ASKED_AT_ONCE);
+        while let Some((place, start)) = starts.next().await {
+            let key = (place.id, place.partition);
+            match start {
+                Some(Ok(offset)) => {
+                    cursor.waiting.remove(&key);
+                    cursor.held.insert(key, offset);
+                }
+                Some(Err(problem)) => {
+                    unread = unread.or_else(|| lasting(at(problem, place.topic, key.1)));
+                }
+                None => {}
+            }
         }
-        Ok(())
+        unread
     }
 
     async fn earliest(&self, topic: TopicId, partition: i32) -> Result<Offset, Problem> {
@@ -303,25 +348,28 @@ impl Member {
     }
 
     /// Records of what the member holds: topic, partition, record. A partition that can't be read is passed over, and comes back
-    /// with its problem.
+    /// with its problem where that doesn't pass by itself.
     async fn read(
         &self,
         cursor: &mut Cursor,
         limit: usize,
         max_bytes: usize,
-        mut wait: Duration,
+        wait: Duration,
     ) -> Result<(Vec<(Place, Fetched)>, Option<Problem>), Problem> {
-        if cursor.held.is_empty() {
-            tokio::time::sleep(wait).await;
-            return Ok((Vec::new(), None));
-        }
-        let mut unread: BTreeMap<(TopicId, i32), Problem> = BTreeMap::new();
+        let deadline = Instant::now() + wait;
+        let (mut passed_over, mut unread) = (BTreeSet::new(), None);
         loop {
             let held = cursor.held.iter();
-            let held = held.filter(|(key, _)| !unread.contains_key(key));
+            let held = held.filter(|(key, _)| !passed_over.contains(*key));
             let held: Vec<((TopicId, i32), Offset)> = held.map(|(k, at)| (*k, *at)).collect();
+            // With a problem to tell nothing is waited for.
+            let wait = match &unread {
+                Some(_) => Duration::ZERO,
+                None => deadline.saturating_duration_since(Instant::now()),
+            };
             if held.is_empty() {
-                return Ok((Vec::new(), unread.into_values().next()));
+                tokio::time::sleep(wait).await;
+                return Ok((Vec::new(), unread));
             }
             let partitions = held
                 .iter()
@@ -343,9 +391,10 @@ impl Member {
             };
             let answers = self.door.fetch(command).await?;
             let image = self.door.node.image();
-            let (mut out, mut left, passed_over) = (Vec::new(), max_bytes, unread.len());
+            let (mut out, mut left, before) = (Vec::new(), max_bytes, passed_over.len());
             for ((key, from), fetched) in held.into_iter().zip(answers) {
                 let Some(topic) = image.topics.get(&key.0) else {
+                    passed_over.insert(key);
                     continue;
                 };
                 let window = Window {
@@ -361,16 +410,15 @@ impl Member {
                         out.extend(records.into_iter().map(|record| (place.clone(), record)));
                     }
                     Err(problem) => {
-                        let problem = problem.with("topic", place.0).with("partition", place.1);
-                        unread.insert(key, problem);
+                        passed_over.insert(key);
+                        unread = unread.or_else(|| lasting(at(problem, place.0, place.1)));
                     }
                 }
             }
             // Beside what can't be read there may have been no room for others.
-            if !out.is_empty() || unread.len() == passed_over {
-                return Ok((out, unread.into_values().next()));
+            if !out.is_empty() || passed_over.len() == before {
+                return Ok((out, unread));
             }
-            wait = Duration::ZERO;
         }
     }
 
@@ -457,7 +505,7 @@ pub(crate) async fn join(mut call: Call) -> Answer {
     };
     let step = member
         .follow(cursor, generation, interval, assignment)
-        .await?;
+        .await;
     let mut response = call.answer_json(StatusCode::CREATED, &member.view(&step));
     let at = format!(
         "/v1/groups/{}/members/{}",
@@ -535,16 +583,18 @@ pub(crate) async fn poll(mut call: Call) -> Answer {
     loop {
         let mut step = member.step(cursor).await?;
         let left = deadline.saturating_duration_since(Instant::now());
-        let (mut records, mut unread) = (Vec::new(), None);
+        let (mut records, mut unread) = (Vec::new(), step.unread.take());
         if !step.changed || step.revoked.is_empty() {
-            let wait = match step.changed {
+            let wait = match step.changed || unread.is_some() {
                 true => Duration::ZERO,
                 false if step.cursor.waiting.is_empty() => left.min(HEARTBEAT_WHILE_WAITING),
                 false => left.min(LOOK_AGAIN),
             };
-            (records, unread) = member
+            let (read, more) = member
                 .read(&mut step.cursor, limit, max_bytes, wait)
                 .await?;
+            records = read;
+            unread = unread.or(more);
         }
         let passed_over = unread.is_some();
         // A problem has no cursor: what is new of the member goes first, and the next poll tells it.
