@@ -208,6 +208,56 @@ async fn a_partition_that_nobody_leads_holds_up_neither_a_join_nor_a_poll() {
     assert_eq!(group["member_count"], 1);
 }
 
+/// The epochs of a group and of one of its members.
+async fn epochs(world: &World, group: &str, member: &str) -> (i64, i64) {
+    let group = world.get(&format!("/v1/groups/{group}")).await.is(200);
+    let group = group.json();
+    let mut members = group["members"].as_array().unwrap().iter();
+    let member = members.find(|m| m["member_id"] == member).unwrap();
+    let epoch = |of: &Value| of["generation"].as_i64().unwrap();
+    (epoch(&group), epoch(member))
+}
+
+#[tokio::test]
+async fn a_poll_whose_answer_is_lost_after_two_rebalances_can_be_repeated() {
+    let world = World::new();
+    for topic in ["t", "u", "v"] {
+        world.topic(topic, 1).await;
+    }
+    world.values("u", &["x"]).await;
+    let mut member = join(&world, "g", "t").await;
+    assert!(poll(&world, "g", &mut member, 0).await.is_empty());
+    let id = member["member_id"].as_str().unwrap().to_owned();
+    let cursor = member["cursor"].as_str().unwrap();
+    let path = format!("/v1/groups/g/members/{id}/records?cursor={cursor}");
+    let waits = format!("{path}&wait_ms=30000");
+    let before = epochs(&world, "g", &id).await;
+    let mut waiting = Box::pin(world.get(&waits));
+    let mut answered = false;
+    // What another member reads changes, and nothing of what this one holds.
+    for topics in [json!(["u"]), json!(["u", "v"])] {
+        let body = json!({"topics": topics, "member_id": "other"}).to_string();
+        world.post("/v1/groups/g/members", &body).await.is(201);
+        while !answered {
+            tokio::select! {
+                _ = &mut waiting => answered = true,
+                (group, own) = epochs(&world, "g", &id) => {
+                    if group == own {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
+    drop(waiting);
+    let (group, own) = epochs(&world, "g", &id).await;
+    assert!(group >= before.0 + 2, "{before:?} {group} {own}");
+    world.values("t", &["a"]).await;
+    let again = world.get(&path).await.is(200).json();
+    assert_eq!(again["records"][0]["value"], "a");
+}
+
 #[tokio::test]
 async fn a_batch_that_can_not_be_opened_holds_up_its_own_partition_alone() {
     let world = World::new();

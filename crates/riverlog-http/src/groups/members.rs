@@ -556,7 +556,7 @@ pub(crate) async fn leave(mut call: Call) -> Answer {
 
 /// Poll records as a member; the heartbeat too
 ///
-/// Records for a member. An answer comes with the first records, when the assignment changes, or when the wait is over.
+/// Records for a member. An answer comes with the first records, when the assignment or the generation changes, or when the wait is over.
 #[utoipa::path(
     get, path = "/v1/groups/{group}/members/{member}/records", tag = "groups", operation_id = "poll",
     params(("group" = String, Path, description = "Name, percent-encoded"), ("member" = String, Path, description = "Id"), schema::Poll),
@@ -584,8 +584,10 @@ pub(crate) async fn poll(mut call: Call) -> Answer {
         let mut step = member.step(cursor).await?;
         let left = deadline.saturating_duration_since(Instant::now());
         let (mut records, mut unread) = (Vec::new(), step.unread.take());
+        // A new epoch too: should this answer be lost, the coordinator takes the cursor of the one before for one epoch more, not for two.
+        let news = step.changed || step.cursor.generation != generation;
         if !step.changed || step.revoked.is_empty() {
-            let wait = match step.changed || unread.is_some() {
+            let wait = match news || unread.is_some() {
                 true => Duration::ZERO,
                 false if step.cursor.waiting.is_empty() => left.min(HEARTBEAT_WHILE_WAITING),
                 false => left.min(LOOK_AGAIN),
@@ -598,7 +600,6 @@ pub(crate) async fn poll(mut call: Call) -> Answer {
         }
         let passed_over = unread.is_some();
         // A problem has no cursor: what is new of the member goes first, and the next poll tells it.
-        let news = step.changed || step.cursor.generation != generation;
         if let Some(problem) = unread
             && records.is_empty()
             && !news
@@ -606,7 +607,7 @@ pub(crate) async fn poll(mut call: Call) -> Answer {
             return Err(problem);
         }
         let over = Instant::now() >= deadline;
-        if !records.is_empty() || step.changed || over || passed_over {
+        if !records.is_empty() || news || over || passed_over {
             let json = written(&member.view(&step), &records, form);
             return Ok(call.answer(StatusCode::OK, json));
         }
