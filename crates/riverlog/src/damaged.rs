@@ -227,9 +227,9 @@ fn batches_that_can_not_be_opened_take_nobodys_place_and_are_told_in_one() {
     }
     publish(&broker, 0, "behind");
     let mut shared = broker.subscribe_shared("t", "s", "c").expect("a member");
-    let jobs = shared.poll(2, SECOND / 10).expect("a poll");
+    let jobs = shared.poll(2, 30 * SECOND).expect("a poll");
     assert_eq!(jobs.iter().map(|j| text(j)).collect::<Vec<_>>(), ["behind"]);
-    let error = shared.poll(2, SECOND / 10).expect_err("the damage");
+    let error = shared.poll(2, 30 * SECOND).expect_err("the damage");
     let error = error.to_string();
     assert!(error.contains("6 offsets from 0 to 5"), "{error}");
     assert!(shared.poll(2, SECOND / 10).expect("a poll").is_empty());
