@@ -55,7 +55,8 @@ struct Wire {
 
 impl Carrier for Wire {
     fn carry(&self, to: BrokerId, bytes: Bytes) -> bool {
-        if self.dead.load(Ordering::Relaxed) {
+        // None has a connection to itself.
+        if self.dead.load(Ordering::Relaxed) || to.0 == self.from {
             return false;
         }
         let (lost, delay) = {
