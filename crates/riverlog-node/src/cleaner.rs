@@ -194,6 +194,18 @@ impl Cleaner {
         state.candidates.retain(|key, _| other(key));
         state.aside.retain(|key, _| other(key));
     }
+    /// What was cleaned of a log behind `end` is there no more: nothing is known of what comes in its place. Returns what is to be stored, if anything.
+    fn cut(&self, key: LogKey, end: Offset) -> Option<CleanerOffsets> {
+        let mut state = self.state.lock();
+        if state.offsets.get(key) <= end {
+            return None;
+        }
+        match end {
+            Offset::ZERO => state.offsets.retain(|other| other != key),
+            end => state.offsets.set(key, end),
+        }
+        Some(state.offsets.clone())
+    }
     /// Largest dirty share of the partitions that wait, partitions set aside, and passes under way.
     pub(crate) fn gauges(&self) -> (f64, usize, usize) {
         let state = self.state.lock();
@@ -209,6 +221,13 @@ impl Cleaner {
 }
 
 impl Node {
+    /// A copy was cut, or has gone (then to 0). One that comes in its place must not be taken for clean: its tombstones would go before what they delete.
+    pub(crate) fn cut_cleaned(&self, key: LogKey, end: Offset) {
+        if let Some(offsets) = self.cleaner.cut(key, end) {
+            self.run_job(Work::CleanStore(self.volume.clone(), offsets));
+        }
+    }
+
     /// A partition was appended to, opened, or configured anew: it may have something to clean.
     pub(crate) fn note_for_cleaner(&self, partition: &Arc<Partition>, anew: bool, now: Now) {
         if partition.role == Role::Metadata {

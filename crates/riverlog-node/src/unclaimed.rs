@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use riverlog_core::metadata::MetadataImage;
 use riverlog_log::{Log, LogKey, LogSettings, OpenError};
-use riverlog_wire::TopicId;
+use riverlog_wire::{Offset, TopicId};
 
 use crate::jobs::Work;
 use crate::node::Node;
@@ -59,6 +59,7 @@ impl Node {
         };
         for key in &strays {
             self.jobs.goes(*key);
+            self.cut_cleaned(*key, Offset::ZERO);
         }
         if !strays.is_empty() {
             self.run_job(Work::Remove(self.volume.clone(), strays));

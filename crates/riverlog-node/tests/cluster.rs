@@ -718,8 +718,8 @@ fn copy_of(cluster: &mut Cluster, id: i32, topic: &str) -> Vec<(i64, Vec<u8>, Ve
     all
 }
 
-#[test]
-fn a_copy_that_was_away_while_its_leader_was_compacted_comes_back() {
+/// Three nodes that compact soon, and what puts records of three keys there.
+fn compacting() -> Cluster {
     let mut settings = quick();
     let backoff = ("log.cleaner.backoff.ms".to_owned(), "100".to_owned());
     settings.configs.extend([backoff]);
@@ -730,24 +730,32 @@ fn a_copy_that_was_away_while_its_leader_was_compacted_comes_back() {
         ("min.insync.replicas", "1"),
     ];
     make(&mut cluster, "t", &compact);
-    let put = |cluster: &mut Cluster, records: std::ops::Range<usize>| {
-        let to = cluster.led(1, "t");
-        for i in records {
-            let mut batch = BatchBuilder::new(Compression::None);
-            let (key, value) = (format!("k{}", i % 3), format!("{i:0300}"));
-            let now = cluster.node(1).now().wall_ms;
-            batch.push(now, Some(key.as_bytes()), Some(value.as_bytes()), &[]);
-            let sent = cluster.send(1, &to, batch.build(), -1);
-            assert!(cluster.wait(&sent).is_ok());
-        }
-    };
-    put(&mut cluster, 0..20);
+    cluster
+}
+
+fn put_keys(cluster: &mut Cluster, records: std::ops::Range<usize>) {
+    let leader = cluster.leader("t");
+    let to = cluster.led(leader, "t");
+    for i in records {
+        let mut batch = BatchBuilder::new(Compression::None);
+        let (key, value) = (format!("k{}", i % 3), format!("{i:0300}"));
+        let now = cluster.node(leader).now().wall_ms;
+        batch.push(now, Some(key.as_bytes()), Some(value.as_bytes()), &[]);
+        let sent = cluster.send(leader, &to, batch.build(), -1);
+        assert!(cluster.wait(&sent).is_ok());
+    }
+}
+
+#[test]
+fn a_copy_that_was_away_while_its_leader_was_compacted_comes_back() {
+    let mut cluster = compacting();
+    put_keys(&mut cluster, 0..20);
     // One has a part of it, and one comes back with an empty disk.
     cluster.kill(2);
     cluster.kill(3);
     cluster.disks[2] = CrashDisk::new(33);
     cluster.run(4 * second());
-    put(&mut cluster, 20..60);
+    put_keys(&mut cluster, 20..60);
     cluster.run(5 * second());
     let compacted = copy_of(&mut cluster, 1, "t");
     assert!(compacted.len() < 40, "{}", compacted.len());
@@ -756,7 +764,7 @@ fn a_copy_that_was_away_while_its_leader_was_compacted_comes_back() {
     }
     cluster.run(8 * second());
     assert_eq!(cluster.image("t").isr.len(), 3);
-    put(&mut cluster, 60..70);
+    put_keys(&mut cluster, 60..70);
     let leaders = copy_of(&mut cluster, 1, "t");
     // Those who lead next have all of it.
     cluster.kill(1);
@@ -773,4 +781,54 @@ fn a_copy_that_was_away_while_its_leader_was_compacted_comes_back() {
         .map(|(at, key, value)| (key, (at, value)))
         .collect();
     assert_eq!(copied, last);
+}
+
+#[test]
+fn a_copy_whose_end_lies_in_a_hole_that_its_leader_has_filled_comes_back() {
+    let mut cluster = compacting();
+    put_keys(&mut cluster, 0..20);
+    cluster.kill(2);
+    cluster.kill(3);
+    // It comes back empty, takes what is left, and fills the holes.
+    cluster.disks[1] = CrashDisk::new(33);
+    cluster.run(4 * second());
+    put_keys(&mut cluster, 20..60);
+    cluster.run(5 * second());
+    assert!(copy_of(&mut cluster, 1, "t").len() < 40);
+    cluster.start(2);
+    cluster.run(8 * second());
+    assert_eq!(cluster.image("t").isr.len(), 2);
+    cluster.kill(1);
+    cluster.led_at(2);
+    cluster.run(8 * second());
+    assert_eq!(cluster.leader("t"), 2);
+    // Its own end lies within one of them.
+    cluster.start(3);
+    cluster.run(8 * second());
+    assert_eq!(cluster.image("t").isr.len(), 2);
+    put_keys(&mut cluster, 60..61);
+}
+
+#[test]
+fn records_are_not_told_deleted_while_one_may_lead_that_still_has_them() {
+    let mut cluster = Cluster::new(3, quick());
+    make(&mut cluster, "t", &[("min.insync.replicas", "2")]);
+    for value in ["a", "b", "c"] {
+        put(&mut cluster, value).unwrap();
+    }
+    cluster.kill(2);
+    cluster.kill(3);
+    cluster.run(8 * second());
+    assert_eq!(cluster.image("t").isr.len(), 1);
+    let to = cluster.led(1, "t");
+    let node = cluster.node(1);
+    let deleted = node.ask(|node, now, reply| node.delete_records(&to, Offset(2), now, reply));
+    cluster.run(60 * second());
+    let answer = deleted.take().expect("answered");
+    assert_eq!(answer, Err(ErrorCode::REQUEST_TIMED_OUT));
+    cluster.start(2);
+    cluster.run(8 * second());
+    let node = cluster.node(1);
+    let deleted = node.ask(|node, now, reply| node.delete_records(&to, Offset(2), now, reply));
+    assert_eq!(cluster.wait(&deleted), Ok(Offset(2)));
 }

@@ -14,8 +14,10 @@ use std::time::Duration;
 use common::*;
 use nodes::Cluster;
 use riverlog_core::metadata::{AdminAnswer, AdminCommand, ConfigResource, Reassignment};
-use riverlog_log::{Disk, LogKey};
+use riverlog_log::{Disk, LogKey, OpenMode};
 use riverlog_node::{ClusterSettings, NodeSettings};
+use riverlog_wire::batch::BatchBuilder;
+use riverlog_wire::compression::Compression;
 use riverlog_wire::{BrokerId, ErrorCode, PartitionIndex, TopicId};
 
 fn second() -> Duration {
@@ -279,4 +281,47 @@ fn a_node_that_starts_keeps_a_copy_that_had_been_away_and_come_back() {
     assert_eq!(end_at(&cluster, 3), None);
     assert!(!has_files(&cluster, 3));
     assert_eq!(all(&mut cluster), ["a", "b"]);
+}
+
+#[test]
+fn what_was_cleaned_of_a_copy_is_forgotten_when_that_moves_away() {
+    let settings = NodeSettings {
+        configs: [("log.cleaner.backoff.ms".to_owned(), "100".to_owned())].into(),
+        ..settings()
+    };
+    let mut cluster = Cluster::new(4, settings);
+    let compact = [
+        ("cleanup.policy", "compact"),
+        ("min.cleanable.dirty.ratio", "0"),
+    ];
+    cluster.create("t", TopicId([9; 16]), &[[1, 2, 3]], &compact);
+    cluster.run(Duration::from_millis(50));
+    for i in 0..20 {
+        let to = cluster.led(1, "t");
+        let mut batch = BatchBuilder::new(Compression::None);
+        let (now, value) = (cluster.node(1).now().wall_ms, format!("{i:0300}"));
+        batch.push(now, Some(b"k"), Some(value.as_bytes()), &[]);
+        let sent = cluster.send(1, &to, batch.build(), -1);
+        assert!(cluster.wait(&sent).is_ok());
+    }
+    let key = LogKey {
+        topic: TopicId([9; 16]),
+        partition: PartitionIndex(0),
+    };
+    let known = |cluster: &Cluster, id: i32| {
+        let disk = &cluster.disks[id as usize - 1];
+        let Ok(file) = disk.open("cleaner-offset-checkpoint", OpenMode::Read) else {
+            return false;
+        };
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        text.contains(&key.topic.to_string())
+    };
+    cluster.run(5 * second());
+    assert!(known(&cluster, 2) && known(&cluster, 3));
+    assert_eq!(reassign(&mut cluster, 1, Some(&[1, 2, 4])), ErrorCode::NONE);
+    cluster.run(5 * second());
+    assert!(!has_files(&cluster, 3));
+    assert!(known(&cluster, 2) && !known(&cluster, 3));
 }

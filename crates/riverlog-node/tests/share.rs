@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::*;
-use riverlog_core::metadata::TopicRef;
+use riverlog_core::metadata::{ConfigResource, TopicRef};
 use riverlog_core::share::{Acknowledge, Acknowledgement, AcquireMode, Acquired, ShareKey};
 use riverlog_log::disk::CrashDisk;
 use riverlog_node::harness::Harness;
 use riverlog_node::{ShareFetchAnswer, ShareFetchCommand};
-use riverlog_wire::{ErrorCode, Offset, TopicId};
+use riverlog_wire::batch::{BatchBuilder, batches};
+use riverlog_wire::compression::Compression;
+use riverlog_wire::{ErrorCode, Offset, ProducerEpoch, ProducerId, Sequence, TopicId};
 
 const MEMBERS: [&str; 3] = ["a", "b", "c"];
 
@@ -266,4 +268,58 @@ fn the_log_of_share_groups_is_cut_off() {
         (acquired[0].first, acquired[0].delivery_count),
         (Offset(60), 1)
     );
+}
+
+#[test]
+fn offsets_that_were_compacted_away_are_given_to_nobody() {
+    let mut settings = settings();
+    let backoff = ("log.cleaner.backoff.ms".to_owned(), "100".to_owned());
+    settings.configs.extend([backoff]);
+    let mut host = open_with(&CrashDisk::new(1), settings);
+    let compact = [
+        ("cleanup.policy", "compact"),
+        ("min.cleanable.dirty.ratio", "0"),
+    ];
+    let topic = create(&mut host, "t", 1, &compact);
+    let group = ConfigResource::Group("g".to_owned());
+    let earliest = config(group, "share.auto.offset.reset", Some("earliest"));
+    admin(&mut host, earliest).unwrap();
+    let to = partition(&host, "t", 0);
+    let value = "v".repeat(300);
+    for i in 0..40 {
+        let mut batch = BatchBuilder::new(Compression::None);
+        let now = host.now().wall_ms;
+        // Each producer's last batch leaves its header.
+        batch.producer(ProducerId(i), ProducerEpoch(0), Sequence(0));
+        let batch = batch.push(now, Some(b"k"), Some(value.as_bytes()), &[]);
+        let batch = batch.build();
+        let stored = host.get(|node, now, reply| node.append(&to, command(batch, -1), now, reply));
+        stored.unwrap().unwrap();
+    }
+    host.advance(Duration::from_secs(10));
+    let (mut at, mut emptied, mut there) = (0, 0, Vec::new());
+    while at < 40 {
+        let command = fetch_command(vec![ask_from("t", 0, at)], 0);
+        let mut answer = common::fetch(&mut host, command);
+        let bytes = answer.partitions.remove(0).records.into_bytes().unwrap();
+        assert!(!bytes.is_empty(), "no way on from {at}");
+        for batch in batches(&bytes) {
+            let batch = batch.unwrap();
+            at = batch.header.next_offset().0;
+            emptied += usize::from(batch.header.record_count == 0);
+            let records = batch.records(1 << 20).unwrap();
+            there.extend(records.iter().map(|record| record.unwrap().offset.0));
+        }
+    }
+    assert!(emptied > 3, "{emptied}");
+    assert_eq!(there.last(), Some(&39));
+    let mut acquired = Vec::new();
+    loop {
+        let some = fetch(&mut host, topic, "a", 100);
+        if some.is_empty() {
+            break;
+        }
+        acquired.extend(some.into_iter().flat_map(|r| r.first.0..=r.last.0));
+    }
+    assert_eq!(acquired, there);
 }

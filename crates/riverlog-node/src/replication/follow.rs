@@ -1,6 +1,7 @@
 //! A follower's conversation with each leader.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -303,6 +304,8 @@ impl Node {
                     cut = true;
                     sometimes(Mark::TailOfFollowerCut);
                     count(&self.metrics.replica_cuts);
+                    let end = partition.state.lock().log.as_ref().map(Log::log_end_offset);
+                    self.cut_cleaned(part.key, end.unwrap_or_default());
                 }
                 Ok(Took::BeganAnew) => {
                     sometimes(Mark::FollowerBegunAnew);
@@ -509,22 +512,33 @@ fn append(log: &mut Log, records: &Bytes) -> Result<bool, ErrorCode> {
         let sound = batch.and_then(|batch| batch.check_crc().map(|()| batch));
         let batch = sound.map_err(|_| ErrorCode::CORRUPT_MESSAGE)?;
         let header = &batch.header;
-        // The leader has cleaned what lay between. The first batch of an epoch stays, so that was of the one before.
-        let of = match epoch {
-            LeaderEpoch::NONE => header.leader_epoch,
-            epoch => epoch,
-        };
-        while end < header.base_offset {
-            let hole = vacant(end, header.base_offset, of);
-            end = end.plus(i64::from(i32::MAX) + 1).min(header.base_offset);
-            whole.extend_from_slice(&hole);
+        let next = header.next_offset();
+        if header.record_count == 0 && (header.base_offset..next).contains(&end) {
+            // The leader filled a hole, or emptied a batch, that begins before what is missing here.
+            fill(&mut whole, end..next, header.leader_epoch);
+        } else {
+            // The leader has cleaned what lay between. The first batch of an epoch stays, so that was of the one before.
+            let of = match epoch {
+                LeaderEpoch::NONE => header.leader_epoch,
+                epoch => epoch,
+            };
+            fill(&mut whole, end..header.base_offset, of);
+            whole.extend_from_slice(batch.bytes);
         }
-        whole.extend_from_slice(batch.bytes);
-        (end, epoch) = (header.next_offset(), header.leader_epoch);
+        (end, epoch) = (next, header.leader_epoch);
     }
     match log.append(whole, AppendAs::Follower) {
         Ok(_) => Ok(true),
         Err(_) => Err(ErrorCode::KAFKA_STORAGE_ERROR),
+    }
+}
+
+/// Headers for offsets that hold nothing.
+fn fill(out: &mut Vec<u8>, offsets: Range<Offset>, leader_epoch: LeaderEpoch) {
+    let Range { mut start, end } = offsets;
+    while start < end {
+        out.extend_from_slice(&vacant(start, end, leader_epoch));
+        start = start.plus(1 << 31).min(end);
     }
 }
 

@@ -118,6 +118,7 @@ impl Node {
     pub(crate) fn give_up(&self, partition: &Arc<Partition>, owed: &mut Owed) {
         self.unfollow(partition.key);
         self.jobs.goes(partition.key);
+        self.cut_cleaned(partition.key, Offset::ZERO);
         let mut state = partition.state.lock();
         self.upkeep.schedule(partition, &mut state, None);
         state.refuse_all(owed);

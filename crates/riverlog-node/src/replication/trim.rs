@@ -136,7 +136,8 @@ impl Node {
 }
 
 impl State {
-    /// Whether all that are in sync begin at `start` or later.
+    /// Whether all that are in sync begin at `start` or later, and nobody else may lead: where too few are in sync, one that isn't may, and would bring
+    /// the records back.
     fn has_trimmed(
         &self,
         me: BrokerId,
@@ -149,6 +150,9 @@ impl State {
         let Standing::Leads(leading) = &self.standing else {
             return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
         };
+        if self.has_few_in_sync() {
+            return Ok(false);
+        }
         let mut others = self.leader.isr().filter(|b| *b != me);
         Ok(others.all(|b| leading.starts.get(&b).is_some_and(|at| *at >= start)))
     }

@@ -491,7 +491,8 @@ impl Found {
             let batch = batch.map_err(|_| storage)?;
             end += batch.bytes.len();
             found.ends.push(end);
-            let visible = aborted.is_visible(&batch);
+            // A header without records may stand for all that was compacted away: nobody is to work on that.
+            let visible = aborted.is_visible(&batch) && batch.header.record_count > 0;
             found.batches.push(FetchedBatch {
                 first: batch.header.base_offset,
                 last: batch.header.last_offset(),
