@@ -580,10 +580,21 @@ fn walk_headers(
     from: Offset,
     mut each: impl FnMut(&BatchHeader, Option<EndTxnMarker>),
 ) -> Result<(), DiskError> {
-    let end = segment.facts().size;
-    let mut walker = Walker::new(segment, file, at, end, from, true);
+    let facts = segment.facts();
+    let mut walker = Walker::new(segment, file, at, facts.size, from, true);
+    walker.until = facts.next;
     loop {
-        match walker.next()? {
+        let expected = walker.expected;
+        let step = walker.next()?;
+        match step {
+            // Nothing of the segment is: also one that lies where a batch begins may be of another place.
+            Step::Batch { header, at } if header.next_offset() > facts.next => {
+                walker.at = at;
+                walker.expected = expected;
+                if !walker.resync()? {
+                    return Ok(());
+                }
+            }
             Step::Batch { header, at } => each(&header, walker.marker(&header, at)?),
             Step::End => return Ok(()),
             Step::Bad { .. } => {

@@ -380,14 +380,10 @@ impl<'a> SegmentReader<'a> {
     }
 
     pub(super) fn walker(&self, file: &Arc<dyn DiskFile>, at: u64, expected: Offset) -> Walker {
-        Walker::new(
-            self.segment,
-            file.clone(),
-            at,
-            self.size,
-            expected,
-            self.gaps,
-        )
+        let (size, gaps) = (self.size, self.gaps);
+        let mut walker = Walker::new(self.segment, file.clone(), at, size, expected, gaps);
+        walker.until = self.next;
+        walker
     }
 
     /// Walks headers from `start` to where the answer begins and on to where it ends, around known damage.

@@ -39,6 +39,10 @@ pub(super) struct Walker {
     /// The offset that the next batch begins at, or, where gaps are legal, at the earliest.
     pub(super) expected: Offset,
     gaps: bool,
+    /// No batch behind damage reaches beyond it.
+    pub(super) until: Offset,
+    /// But one may begin there.
+    more: bool,
     buffer: Vec<u8>,
     buffer_at: u64,
 }
@@ -61,6 +65,8 @@ impl Walker {
             end,
             expected,
             gaps,
+            until: Offset(i64::MAX),
+            more: false,
             buffer: Vec::new(),
             buffer_at: 0,
         }
@@ -232,10 +238,13 @@ impl Walker {
         let plausible = |header: &BatchHeader, at: u64, expected: Offset| {
             implausible(header, base, end - at).is_none() && header.base_offset >= expected
         };
+        let (until, more) = (self.until, self.more);
         let Ok(header) = BatchHeader::parse(self.bytes(at, HEADER_LEN, GULP)?) else {
             return Ok(None);
         };
-        if !plausible(&header, at, expected) {
+        // What was written to the wrong place is as sound, but its offsets are another log's, or of elsewhere in this one.
+        let inside = header.next_offset() <= until || (more && header.base_offset == until);
+        if !inside || !plausible(&header, at, expected) {
             return Ok(None);
         }
         let bytes = self.bytes(at, header.size(), GULP)?;
@@ -311,6 +320,9 @@ pub(super) fn scan(
     let path = segment.path("log");
     let end = file.len().map_err(disk_error("look at", &path))?;
     let mut walker = Walker::new(segment, file, facts.size, end, facts.next, false);
+    // What is durable ends there, and what comes behind it has no gaps.
+    walker.until = rules.limit.min(rules.trusted.max(rules.gaps_until));
+    walker.more = walker.until < rules.limit;
     let mut rebuilt = Rebuilt {
         own_from: if rules.crc { facts.size } else { u64::MAX },
         facts,

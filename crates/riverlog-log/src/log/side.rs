@@ -201,9 +201,10 @@ impl Segment {
             return Ok(());
         }
         let (facts, block) = from_start(self);
+        let next = self.facts().next;
         let rules = ScanRules {
-            trusted: Offset(i64::MAX),
-            limit: Offset(i64::MAX),
+            trusted: next,
+            limit: next,
             reach: Offset(i64::MAX),
             gaps_until: Offset(0),
             whole_until: Offset(0),

@@ -301,7 +301,11 @@ fn place_of(
             }
             Step::End => return Ok((None, open.next.min(to).max(end))),
             Step::Bad { at, .. } => {
-                if !walker.resync()? {
+                // Batches that stay may lie behind some that look as if they came later.
+                walker.until = to;
+                let stays = walker.resync()?;
+                walker.until = open.next;
+                if !stays && !walker.resync()? {
                     return Ok((Some(at), end));
                 }
             }

@@ -118,12 +118,13 @@ fn a_flipped_base_offset_is_damage_and_not_a_gap() {
     }
 }
 
-/// Two partitions with the same offsets, sizes and epochs in one active segment each: synced, and more in the write-ahead
-/// log.
-fn twins(disk: &CrashDisk, bytes: u64) -> Ranges {
+/// Two partitions with the same sizes and epochs in one active segment each: synced, and more in the write-ahead log. The
+/// other one's offsets begin at `theirs`.
+fn twins(disk: &CrashDisk, bytes: u64, theirs: i64) -> Ranges {
     let volume = Volume::open(Arc::new(disk.clone()), volume_settings()).unwrap();
-    let mut logs = [(KEY, "x"), (OTHER, "y")].map(|(key, value)| {
-        let log = volume.open_log(key, settings()).unwrap();
+    let mut logs = [(KEY, "x", 0), (OTHER, "y", theirs)].map(|(key, value, from)| {
+        let mut log = volume.open_log(key, settings()).unwrap();
+        log.delete_records(Offset(from)).unwrap();
         (log, value.repeat(700))
     });
     volume.recovered().unwrap();
@@ -147,14 +148,19 @@ fn twins(disk: &CrashDisk, bytes: u64) -> Ranges {
 #[test]
 fn a_block_of_another_partition_is_never_served_after_a_crash() {
     for how in CRASHES {
-        for bytes in [20_000, 200_000] {
+        for (bytes, from) in [
+            (20_000, 0),
+            (200_000, 0),
+            (20_000, 100_000),
+            (200_000, 100_000),
+        ] {
             let disk = CrashDisk::new(1);
-            let all = twins(&disk, bytes);
+            let all = twins(&disk, bytes, from);
             let disk = crash(&disk, how);
             let (good, bad) = survey(&disk, &settings());
             assert!(bad.is_empty(), "{how:?}, {bytes}: {bad:?}");
             assert_eq!(good, all, "{how:?}");
-            let theirs = content(&disk, &format!("{}/{:020}.log", OTHER.folder(), 0));
+            let theirs = content(&disk, &format!("{}/{from:020}.log", OTHER.folder()));
             // Behind the synced ones a batch was logged.
             let first = batches(&theirs).next().unwrap().unwrap();
             let logged = match how {
@@ -169,9 +175,66 @@ fn a_block_of_another_partition_is_never_served_after_a_crash() {
                     let ours = hurt.open(&path(0), OpenMode::Write).unwrap();
                     let block = &theirs[at as usize..(at + len) as usize];
                     ours.write_at(&[block], at).unwrap();
-                    let case = format!("{how:?}: {len} bytes at {at} of {bytes}");
+                    let case = format!("{how:?}: {len} bytes of {from} at {at} of {bytes}");
                     check_hurt(&hurt, &all, &case);
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_block_of_higher_offsets_takes_no_later_segment_along() {
+    for how in CRASHES {
+        let disk = CrashDisk::new(1);
+        let settings = LogSettings {
+            segment_bytes: 150_000,
+            ..settings()
+        };
+        let volume = Volume::open(Arc::new(disk.clone()), volume_settings()).unwrap();
+        let mut logs = [(KEY, "x", 0), (OTHER, "y", 100_000)].map(|(key, value, from)| {
+            let mut log = volume.open_log(key, settings.clone()).unwrap();
+            log.delete_records(Offset(from)).unwrap();
+            (log, value.repeat(700))
+        });
+        volume.recovered().unwrap();
+        for (log, value) in &mut logs {
+            while log.size_bytes() < 500_000 {
+                put(&volume, log, batch(3, 1, value));
+            }
+            settle(&volume, log);
+        }
+        let all = read_all(&mut logs[0].0, 0).unwrap();
+        drop((volume, logs));
+        let disk = crash(&disk, how);
+        let theirs = content(&disk, &format!("{}/{:020}.log", OTHER.folder(), 100_000));
+        let mine = content(&disk, &path(0));
+        for at in [0, BLOCK / 2, BLOCK, BLOCK + 4_096] {
+            for len in [4_096, BLOCK] {
+                let hurt = copy(&disk);
+                let ours = hurt.open(&path(0), OpenMode::Write).unwrap();
+                ours.write_at(&[&theirs[at as usize..(at + len) as usize]], at)
+                    .unwrap();
+                let case = format!("{how:?}: {len} bytes at {at}");
+                let (good, bad) = survey(&hurt, &settings);
+                let mut place = 0;
+                let mut hit = Vec::new();
+                for b in batches(&mine) {
+                    let b = b.unwrap();
+                    let end = place + b.bytes.len() as u64;
+                    // The edges of a block that differs are in doubt with it.
+                    if place < (at + len).next_multiple_of(BLOCK) && end > at / BLOCK * BLOCK {
+                        hit.push(b.header.base_offset.0);
+                    }
+                    place = end;
+                }
+                let gone = |b: &&(i64, i64)| bad.iter().any(|bad| (bad.0..bad.1).contains(&b.0));
+                let rest: Ranges = all.iter().filter(|b| !gone(b)).copied().collect();
+                assert_eq!(good, rest, "{case}");
+                // Whole batches of another partition may lie beside those that the block's edges cut.
+                let (first, last) = (hit[0], hit[hit.len() - 1]);
+                let near = |b: &(i64, i64)| b.0 >= first - 3 && b.1 <= last + 6;
+                assert!(bad.iter().all(near), "{case}: {bad:?} for {first}..={last}");
             }
         }
     }
@@ -205,8 +268,10 @@ fn check_hurt(hurt: &CrashDisk, all: &Ranges, case: &str) {
         for earlier in 0..=life {
             let at = end - life + earlier;
             assert_eq!(
-                read_bytes(&mut log, at, 1).map(|b| shape(&b)).unwrap(),
-                [(at, 1)],
+                read_bytes(&mut log, at, 1)
+                    .map(|b| shape(&b))
+                    .map_err(|e| e.to_string()),
+                Ok(vec![(at, 1)]),
                 "{case}: life {life}"
             );
         }
