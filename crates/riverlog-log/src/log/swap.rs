@@ -191,7 +191,16 @@ pub(super) fn finish_swaps(
         let new = Segment::new(key, dir.clone(), base);
         // A process that died may have left the name in the system's memory only.
         sync_folder(volume, dir)?;
-        let next = end_of(volume, &new)?;
+        let next = match end_of(volume, &new, SWAP)?.filter(|next| bases.contains(next)) {
+            Some(next) => next,
+            // It isn't what was written, so that nobody knows what it replaces.
+            None if goes_on_to_the_last(volume, &new, dir, &bases)? => {
+                remove_file(volume, &new.path(SWAP))?;
+                continue;
+            }
+            // Some of the old segments have gone: those that are there lie behind them, and what it says of theirs isn't read.
+            None => base,
+        };
         remove_beside(volume, &new)?;
         let replaced = |old: &&Offset| **old > base && **old < next;
         for old in bases.iter().filter(replaced) {
@@ -214,22 +223,53 @@ pub(super) fn finish_swaps(
     Ok(done)
 }
 
-/// The offset after the last batch of a segment that waits for its place. It was synced before it got that name.
-fn end_of(volume: &Volume, segment: &Segment) -> Result<Offset, DiskError> {
-    let path = segment.path(SWAP);
-    let file = volume.disk().open(&path, OpenMode::Read);
-    let file = file.map_err(disk_error("open", &path))?;
+/// The offset after the last batch of a segment's file; `None` when it is damaged. A segment that waits for its place was synced
+/// before it got that name, and ends where the next one begins.
+fn end_of(
+    volume: &Volume,
+    segment: &Segment,
+    extension: &str,
+) -> Result<Option<Offset>, DiskError> {
+    let path = segment.path(extension);
+    let file = match volume.disk().open(&path, OpenMode::Read) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(disk_error("open", &path))?,
+    };
     let len = file.len().map_err(disk_error("look at", &path))?;
     let mut walker = Walker::new(segment, file, 0, len, segment.base, true);
     loop {
-        match walker.next()? {
-            Step::Batch { .. } => {}
-            Step::End => return Ok(walker.expected),
-            Step::Bad { .. } => {
-                if !walker.resync()? {
-                    return Ok(walker.expected);
-                }
-            }
+        // A sector that can't be read is damage as well, and must not keep the log from being opened.
+        match walker.next_checked().map(|(step, _)| step) {
+            Ok(Step::Batch { .. }) => {}
+            Ok(Step::End) => return Ok(Some(walker.expected)),
+            Ok(Step::Bad { .. }) | Err(_) => return Ok(None),
         }
     }
+}
+
+/// Whether none is missing of the segments from that of `first`'s name on: each ends where the next one begins.
+fn goes_on_to_the_last(
+    volume: &Volume,
+    first: &Segment,
+    dir: &Arc<str>,
+    bases: &[Offset],
+) -> Result<bool, DiskError> {
+    let mut bases: Vec<Offset> = bases
+        .iter()
+        .filter(|b| **b >= first.base)
+        .copied()
+        .collect();
+    bases.sort();
+    for pair in bases.windows(2) {
+        let [base, next] = *pair else { continue };
+        let segment = Segment::new(first.seed.key, dir.clone(), base);
+        let told = segment.read_summary(volume)?;
+        // Most need not be read.
+        if told.is_none_or(|summary| summary.next != next)
+            && end_of(volume, &segment, "log")? != Some(next)
+        {
+            return Ok(false);
+        }
+    }
+    Ok(bases.first() == Some(&first.base))
 }

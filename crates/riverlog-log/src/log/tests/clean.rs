@@ -6,11 +6,13 @@ use riverlog_wire::batch::{BatchBuilder, Records, batches};
 use riverlog_wire::compression::Compression;
 use riverlog_wire::{Offset, ProducerEpoch, ProducerId, Sequence};
 
-use super::support::{append, as_leader, close, flush, open, put, read_bytes, small, sync, write};
-use crate::disk::{CrashDisk, FaultOn, Times};
+use super::support::{
+    KEY, append, as_leader, close, flush, open, put, read_bytes, small, sync, write,
+};
+use crate::disk::{CrashDisk, FaultOn, Survivors, Times};
 use crate::log::clean::{CleanDone, CleanError, CleanRules, CleanStep};
 use crate::log::{AppendAs, Log, LogSettings, Marker, ReadError};
-use crate::{Disk, DiskError, Volume};
+use crate::{Disk, DiskError, OpenMode, Volume};
 
 pub(super) fn rules() -> CleanRules {
     CleanRules {
@@ -784,4 +786,99 @@ fn a_cleaned_log_is_whole_also_when_both_checkpoints_are_lost() {
     disk.open("accept-loss", crate::OpenMode::Create).unwrap();
     let (_volume, mut log) = open(Arc::new(disk), small());
     assert_eq!(records(&mut log), kept);
+}
+
+#[test]
+fn a_flipped_bit_in_what_waits_for_its_place_takes_no_other_segment() {
+    let disk = CrashDisk::new(1);
+    let (volume, mut log) = open(Arc::new(disk.clone()), small());
+    for i in 0..80 {
+        let key = format!("k{}", i % 5);
+        let value = Some("0123456789");
+        put(
+            &volume,
+            &mut log,
+            keyed(Compression::None, i, &[(&key, value)]),
+        );
+    }
+    close(volume, log);
+    let (mut whole, mut waiting) = (false, 0);
+    for changes in 0.. {
+        let attempt = disk.crash_with(1, Survivors::Everything);
+        let (volume, mut log) = open(Arc::new(attempt.clone()), small());
+        let first = log.loaded_mut().unwrap().segments[1].base;
+        // The first two are joined, and many lie behind them.
+        let only = CleanRules {
+            until: first + 15,
+            ..rules()
+        };
+        attempt.fail_after(changes);
+        whole |= clean(&mut log, only).is_ok();
+        drop((volume, log));
+        let left = attempt.kill();
+        let names = |disk: &CrashDisk| -> Vec<String> {
+            let list = disk.list(&KEY.folder()).unwrap().into_iter();
+            list.map(|e| e.name).collect()
+        };
+        let swap = names(&left).into_iter().find(|n| n.ends_with("swap"));
+        if let Some(swap) = swap {
+            waiting += 1;
+            let swap = format!("{}/{swap}", KEY.folder());
+            let file = left.open(&swap, OpenMode::Read).unwrap();
+            let mut bytes = vec![0; file.len().unwrap() as usize];
+            file.read_at(&mut bytes, 0).unwrap();
+            let all = batches(&bytes).map(|b| b.unwrap());
+            let end = all.last().unwrap().header.next_offset();
+            let behind: Vec<String> = names(&left)
+                .into_iter()
+                .filter(|n| n.ends_with(".log") && **n >= *format!("{:020}", end.0))
+                .collect();
+            assert!(behind.len() > 2, "{behind:?}");
+            let sound = records_behind(&left, end);
+            let mut at = 0;
+            for b in batches(&bytes) {
+                let b = b.unwrap();
+                // Base offset, and last offset delta.
+                for bit in (0..64).chain(23 * 8..27 * 8) {
+                    let hurt = left.crash_with(1, Survivors::Everything);
+                    hurt.flip(&swap, at + bit / 8, 1 << (bit % 8)).unwrap();
+                    let case = format!("{changes}: bit {bit} of {}", b.header.base_offset);
+                    assert_eq!(records_behind(&hurt, end), sound, "{case}");
+                    // Nothing is missing but what a flipped bit can hide.
+                    let gone = lost(&hurt);
+                    assert!(gone.len() <= 1, "{case}: {gone:?}");
+                }
+                at += b.bytes.len() as u64;
+            }
+        }
+        if whole {
+            break;
+        }
+    }
+    assert!(waiting > 2, "{waiting}");
+}
+
+/// What can be read from `from` on, after a start.
+fn records_behind(disk: &CrashDisk, from: Offset) -> Vec<(i64, i64)> {
+    let disk = disk.crash_with(1, Survivors::Everything);
+    let (_volume, mut log) = open(Arc::new(disk), small());
+    super::support::read_all(&mut log, from.0).unwrap()
+}
+
+/// Ranges that readers are told are damaged.
+fn lost(disk: &CrashDisk) -> Vec<(i64, i64)> {
+    let disk = disk.crash_with(1, Survivors::Everything);
+    let (_volume, mut log) = open(Arc::new(disk), small());
+    let (mut at, mut out) = (0, Vec::new());
+    while at < log.log_end_offset().0 {
+        match super::support::read_slices(&mut log, at, 500) {
+            Ok(slices) => at = slices.next.0,
+            Err(ReadError::Damaged { from, to, .. }) => {
+                out.push((from.0, to.0));
+                at = to.0;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    out
 }
