@@ -10,6 +10,7 @@ use riverlog_wire::Offset;
 use riverlog_wire::batch::BatchHeader;
 
 use super::check::BLOCK;
+use super::index::IndexEntry;
 use super::proof::{Hurt, SECTOR};
 use super::read::SegmentReader;
 use super::scan::Step;
@@ -357,12 +358,30 @@ fn behind_damage(
             }
         }
         match walker.look(4096)? {
-            Step::Batch { header, at } if foreign(reader, &header).is_none() => {
+            Step::Batch { header, at }
+                if foreign(reader, &header).is_none() && index_agrees(reader, &header, at)? =>
+            {
                 return Ok((at, header.base_offset));
             }
-            _ => {}
+            // What it says of offsets is not to be believed either.
+            _ => walker.expected = expected,
         }
     }
+}
+
+/// Whether the index, where it knows batches nearby, knows lower offsets before this one and higher ones behind it.
+fn index_agrees(
+    reader: &SegmentReader<'_>,
+    header: &BatchHeader,
+    at: u64,
+) -> Result<bool, DiskError> {
+    let segment = reader.segment;
+    let offset = |e: &IndexEntry| e.last_offset(segment.base);
+    let is_before = |e: &IndexEntry| u64::try_from(e.position).is_ok_and(|p| p < at);
+    let before = segment.floor_index(reader.volume, is_before)?;
+    let lower = segment.floor_index(reader.volume, |e| offset(e) < header.base_offset)?;
+    Ok(before.is_none_or(|e| offset(&e) < header.base_offset)
+        && lower.is_none_or(|e| is_before(&e)))
 }
 
 /// All batches of a block are sound: that is as good as an entry, and makes one.

@@ -167,6 +167,55 @@ fn a_sound_block_of_another_partition_is_found() {
 }
 
 #[test]
+fn a_block_of_higher_offsets_takes_no_more_than_its_place() {
+    for epoch in [0, 5] {
+        let (disk, settings, all) = cold(2_000);
+        let other = CrashDisk::new(2);
+        let volume = crate::Volume::open(Arc::new(other.clone()), volume_settings()).unwrap();
+        let key = LogKey {
+            partition: PartitionIndex(4),
+            ..KEY
+        };
+        let mut log = volume.open_log(key, settings.clone()).unwrap();
+        // Beyond our end, and within what is left of our segment.
+        for from in [200, 100_000] {
+            log.delete_records(Offset(from)).unwrap();
+            let size = log.size_bytes();
+            while log.size_bytes() < size + 150_000 {
+                log.append(batch(3, 1, &"y".repeat(2_000 / 3)), as_leader(epoch))
+                    .unwrap();
+                write(&mut log).unwrap();
+            }
+            let theirs = format!("{}/{from:020}.log", key.folder());
+            let theirs = other.open(&theirs, OpenMode::Read).unwrap();
+            let mut block = vec![0; 64 * 1024];
+            theirs.read_at(&mut block, 64 * 1024).unwrap();
+            let hurt = copy(&disk);
+            let ours = hurt.open(&path(0), OpenMode::Write).unwrap();
+            let mut mine = vec![0; ours.len().unwrap() as usize];
+            ours.read_at(&mut mine, 0).unwrap();
+            ours.write_at(&[&block], 64 * 1024).unwrap();
+            let (good, bad) = survey(&hurt, &settings);
+            assert_eq!(bad.len(), 1, "{bad:?}");
+            let (mut at, mut hit) = (0, Vec::new());
+            for b in batches(&mine) {
+                let b = b.unwrap();
+                let end = at + b.bytes.len();
+                if at < 128 * 1024 && end > 64 * 1024 {
+                    hit.push((b.header.base_offset.0, b.header.next_offset().0));
+                }
+                at = end;
+            }
+            let exactly = (hit[0].0, hit[hit.len() - 1].1);
+            assert_eq!(bad, [exactly], "epoch {epoch}, from {from}");
+            let gone = |b: &(i64, i64)| (bad[0].0..bad[0].1).contains(&b.0);
+            let rest: Ranges = all.iter().copied().filter(|b| !gone(b)).collect();
+            assert_eq!(good, rest);
+        }
+    }
+}
+
+#[test]
 fn a_batch_of_an_older_epoch_is_found_though_its_checksum_is_right() {
     let disk = CrashDisk::new(1);
     let (volume, mut log) = open(Arc::new(disk.clone()), LogSettings::default());
