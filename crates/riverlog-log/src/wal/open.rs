@@ -120,6 +120,9 @@ impl Wal {
         let settings = settings.rounded();
         if start.clean {
             let wal = Wal::with(disk, settings, &start, None)?;
+            if let Some(slot) = scan::slot_of_segment(&existing(disk)?, &start) {
+                wal.state.lock().ring.hold(slot);
+            }
             return Ok((wal, Recovered::default()));
         }
         let found = scan::scan(&existing(disk)?, &start)?;
@@ -254,6 +257,7 @@ impl Wal {
                     next_number: last.max(start.place.segment) + 1,
                     segment_bytes: settings.segment_bytes,
                     limit: settings.slots(),
+                    held: None,
                 },
                 queue: VecDeque::new(),
                 queued_bytes: 0,

@@ -56,6 +56,9 @@ pub(super) struct Ring {
     pub(super) segment_bytes: u64,
     /// Slots that may be used: later ones are from a time when the log was larger.
     pub(super) limit: usize,
+    /// The slot of what was the newest segment at a clean stop. Nothing in it is needed, but without another durable group a
+    /// recovery looks for the log's end there.
+    pub(super) held: Option<usize>,
 }
 
 /// What [`Ring::take_unready`] found.
@@ -87,6 +90,19 @@ impl Ring {
         self.segments
             .get(1)
             .is_some_and(|second| second.first <= released)
+    }
+    /// Keeps a slot as it is until a group is durable in another.
+    pub(super) fn hold(&mut self, slot: usize) {
+        if let Some(found) = self.slots.get_mut(slot) {
+            found.used = true;
+            self.held = Some(slot);
+        }
+    }
+    /// A group is durable.
+    pub(super) fn release_held(&mut self) {
+        if let Some(slot) = self.held.take().and_then(|held| self.slots.get_mut(held)) {
+            slot.used = false;
+        }
     }
     /// Frees what lies before a place that a durable group calls released. Whether anything was.
     pub(super) fn reclaim(&mut self, persisted: Lsn) -> bool {

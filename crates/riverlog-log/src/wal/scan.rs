@@ -143,6 +143,23 @@ pub(super) fn volume_of(files: &[Option<Arc<dyn DiskFile>>]) -> Result<Option<u1
     Ok(None)
 }
 
+/// Where the segment lies that was the newest at a clean stop.
+pub(super) fn slot_of_segment(
+    files: &[Option<Arc<dyn DiskFile>>],
+    start: &WalStart,
+) -> Option<usize> {
+    let files = Files {
+        files,
+        volume: start.volume,
+    };
+    (0..files.files.len()).find(|slot| {
+        // One that can't be read is no worse than before.
+        let bytes = files.read(*slot, Some(GROUP_HEADER)).unwrap_or_default();
+        let head = files.header(&bytes, 0);
+        head.is_some_and(|(header, _)| header.segment == start.place.segment)
+    })
+}
+
 /// The entries of segments that are in use: all of their groups are durable, so that one which isn't right is damage.
 pub(super) fn read_back(
     files: &[Option<Arc<dyn DiskFile>>],

@@ -80,6 +80,7 @@ impl Wal {
         if let Some(slot) = state.ring.slots.get_mut(group.slot) {
             slot.written = slot.written.max(group.header.offset + bytes);
         }
+        state.ring.release_held();
         let persisted = state.persisted;
         state.ring.reclaim(persisted);
         Ok(())

@@ -144,6 +144,78 @@ fn the_first_change_after_a_clean_start_can_be_cut_off_anywhere() {
     }
 }
 
+/// It reaches beyond its first sector.
+fn long(base: i64) -> WalEntry {
+    WalEntry::Append {
+        key: key(0),
+        base: Offset(base),
+        next: Offset(base + 1),
+        batches: Bytes::from(vec![base as u8; 1_500]),
+    }
+}
+
+/// A clean stop after so many flushes, where the files have been written through.
+fn stopped(flushes: i64) -> CrashDisk {
+    let disk = CrashDisk::new(1);
+    let volume = open(&disk);
+    hand(&volume, 0);
+    for base in 0..flushes {
+        let at = volume.submit(long(base));
+        flush(&volume);
+        volume.segments_synced(key(0), mark(0, base + 1), at);
+        while volume.upkeep().unwrap() {}
+    }
+    volume.checkpoint(true).unwrap();
+    disk
+}
+
+#[test]
+fn the_first_change_after_a_clean_start_spares_the_newest_part_of_the_write_ahead_log() {
+    for flushes in 20..36 {
+        let stopped = stopped(flushes).kill();
+        for changes in 0..8 {
+            for seed in 0..20 {
+                let disk = stopped.crash_with(1, Survivors::Everything);
+                let volume = open(&disk);
+                assert!(hand(&volume, 0).untouched);
+                disk.fail_after(changes);
+                volume.submit(long(flushes));
+                volume.take_flush().unwrap().run();
+                let durable = volume.durable();
+                let again = Volume::open(Arc::new(disk.crash(seed)), settings());
+                let again = again.unwrap_or_else(|e| panic!("{flushes} {changes} {seed}: {e}"));
+                let handed = hand(&again, 0);
+                assert_eq!(handed.mark, Some(mark(0, flushes)));
+                let acknowledged = usize::from(durable == volume.submitted());
+                assert!(handed.entries.len() >= acknowledged);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_smaller_write_ahead_log_can_be_killed_before_its_first_change_is_done() {
+    let smaller = || VolumeSettings {
+        wal_bytes: 64 * 1024,
+        ..settings()
+    };
+    for flushes in 20..36 {
+        let stopped = stopped(flushes).kill();
+        for changes in 0..8 {
+            let disk = stopped.crash_with(1, Survivors::Everything);
+            let volume = Volume::open(Arc::new(disk.clone()), smaller()).unwrap();
+            assert!(hand(&volume, 0).untouched);
+            while volume.upkeep().unwrap() {}
+            disk.fail_after(changes);
+            volume.submit(long(flushes));
+            volume.take_flush().unwrap().run();
+            let again = Volume::open(Arc::new(disk.kill()), smaller());
+            let again = again.unwrap_or_else(|e| panic!("{flushes} {changes}: {e}"));
+            assert_eq!(hand(&again, 0).mark, Some(mark(0, flushes)));
+        }
+    }
+}
+
 #[test]
 fn a_stop_with_something_unsynced_is_not_clean() {
     let disk = CrashDisk::new(1);
