@@ -10,7 +10,7 @@ use super::{LogKey, Volume, start};
 use crate::DiskError;
 
 /// Kafka's name for it.
-const FILE: &str = "cleaner-offset-checkpoint";
+pub(super) const FILE: &str = "cleaner-offset-checkpoint";
 
 /// Up to where each log has been cleaned. What isn't known is cleaned from its start again: that costs time and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

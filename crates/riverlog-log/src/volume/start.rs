@@ -10,6 +10,7 @@ use riverlog_mutants::{Mutant, active};
 use riverlog_wire::TopicId;
 
 use super::checkpoint::{self, Checkpoint, FORMAT, Format, Head};
+use super::cleaner;
 use super::files::{CLEAN, Files};
 use super::kept;
 use super::loss;
@@ -193,6 +194,7 @@ fn foreign(disk: &dyn Disk) -> Result<Option<String>, DiskError> {
             LOCK,
             FORMAT_FILE,
             CLEAN,
+            cleaner::FILE,
             loss::ACCEPT,
             loss::DAMAGED,
             loss::LOST,
