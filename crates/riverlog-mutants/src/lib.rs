@@ -237,6 +237,8 @@ mutants! {
         EarlierLifeInSync = "earlier-life-in-sync",
         /// A follower takes the leader's high watermark over before it has cut what the leader doesn't have.
         WatermarkBeforeCut = "watermark-before-cut",
+        /// A follower takes what its leader has cleaned away for a gap that nobody fills.
+        HoleNotFilled = "hole-not-filled",
         /// A follower never cuts.
         DivergenceIgnored = "divergence-ignored",
         /// A leader takes the word of followers of another leadership.

@@ -164,6 +164,8 @@ marks! {
         TailOfFollowerCut,
         /// A follower began anew where its leader begins.
         FollowerBegunAnew,
+        /// A follower filled a hole that compaction has left at its leader.
+        HoleFilled,
         /// A follower got an answer that it did not wait for.
         LateAnswerIgnored,
         /// An append waited when another node began to lead.

@@ -1,8 +1,11 @@
-//! The compacted topic: what was written for each key, and what a reader of all of it may find.
+//! The compacted topic: what is written for each key, and what a reader of all of it may find.
 
 use std::collections::BTreeMap;
 
-use riverlog_wire::TopicId;
+use riverlog_log::disk::Random;
+use riverlog_wire::batch::{BatchBuilder, batches};
+use riverlog_wire::compression::Compression;
+use riverlog_wire::{ProducerEpoch, ProducerId, Sequence, TopicId};
 
 use crate::model::Violation;
 use crate::swarm;
@@ -27,12 +30,89 @@ pub(crate) struct Entry {
     pub(crate) tombstone: bool,
 }
 
+/// Makes a batch of a few records, counting them in `count`.
+pub(crate) fn compose(
+    random: &mut Random,
+    count: &mut i64,
+    (id, epoch): (ProducerId, ProducerEpoch),
+    sequence: i32,
+    now_ms: i64,
+) -> (Vec<Entry>, Vec<u8>) {
+    let size = 1 + random.below(4);
+    let codec = match random.chance(1, 4) {
+        true => Compression::Lz4,
+        false => Compression::None,
+    };
+    let mut batch = BatchBuilder::new(codec);
+    batch.producer(id, epoch, Sequence(sequence));
+    let mut entries = Vec::new();
+    for _ in 0..size {
+        *count += 1;
+        // Some keys are written often, others seldom: those are what compaction carries along.
+        let most = match random.chance(1, 8) {
+            true => KEYS,
+            false => KEYS / 2,
+        };
+        let entry = Entry {
+            key: random.below(most),
+            number: *count,
+            tombstone: random.chance(1, 5),
+        };
+        let number = entry.number.to_string();
+        batch.push(
+            now_ms,
+            Some(format!("key-{}", entry.key).as_bytes()),
+            (!entry.tombstone).then_some(b"value".as_slice()),
+            &[(b"n".as_slice(), Some(number.as_bytes()))],
+        );
+        entries.push(entry);
+    }
+    (entries, batch.build())
+}
+
+/// What is in such batches, with offsets.
+pub(crate) fn entries_of(bytes: &[u8]) -> Result<Vec<(i64, Entry)>, Violation> {
+    let damaged = |what: String| Violation::new("damage is found, never served", what);
+    let mut out = Vec::new();
+    for batch in batches(bytes) {
+        let batch = batch.map_err(|e| damaged(e.to_string()))?;
+        batch.check_crc().map_err(|e| damaged(e.to_string()))?;
+        let records = batch.records(1 << 20).map_err(|e| damaged(e.to_string()))?;
+        for record in records.iter() {
+            let record = record.map_err(|e| damaged(e.to_string()))?;
+            let text = |bytes: Option<&[u8]>| {
+                String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
+            };
+            let key = text(record.key.as_deref());
+            let number = record.headers.iter().next().and_then(|(_, value)| value);
+            let parsed = key
+                .strip_prefix("key-")
+                .and_then(|key| key.parse().ok())
+                .zip(text(number.as_deref()).parse().ok());
+            let Some((key, number)) = parsed else {
+                return Err(damaged(format!("{record:?}")));
+            };
+            let entry = Entry {
+                key,
+                number,
+                tombstone: record.value.is_none(),
+            };
+            out.push((record.offset.0, entry));
+        }
+    }
+    Ok(out)
+}
+
 #[derive(Clone, Debug, Default)]
 struct Known {
+    /// By number.
+    sent: BTreeMap<i64, Entry>,
     /// Acknowledged or read, by offset.
     contents: BTreeMap<i64, Entry>,
     /// The last that was acknowledged for each key, and its offset.
     latest: BTreeMap<u64, (i64, Entry)>,
+    /// The last that was acknowledged or read for each key, and its offset.
+    newest: BTreeMap<u64, (i64, Entry)>,
     /// The last tombstone that was sent for each key.
     last_tombstone: BTreeMap<u64, i64>,
 }
@@ -44,7 +124,7 @@ pub(crate) struct Keyed(Vec<Known>);
 /// What a reader found between the first record and the end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pass {
-    /// What was acknowledged when it began.
+    /// The last of each key that was acknowledged or read when it began.
     latest: BTreeMap<u64, (i64, Entry)>,
     acknowledged: BTreeMap<i64, Entry>,
     found: BTreeMap<i64, Entry>,
@@ -68,9 +148,12 @@ impl Keyed {
 
     /// A batch is on its way, for the first time or again.
     pub(crate) fn sent(&mut self, partition: i32, entries: &[Entry]) {
-        for entry in entries.iter().filter(|e| e.tombstone) {
-            let known = self.known(partition);
-            known.last_tombstone.insert(entry.key, entry.number);
+        let known = self.known(partition);
+        for entry in entries {
+            known.sent.insert(entry.number, *entry);
+            if entry.tombstone {
+                known.last_tombstone.insert(entry.key, entry.number);
+            }
         }
     }
 
@@ -94,7 +177,16 @@ impl Keyed {
     }
 
     fn is_at(&mut self, partition: i32, offset: i64, entry: Entry) -> Result<(), Violation> {
-        let before = self.known(partition).contents.insert(offset, entry);
+        let known = self.known(partition);
+        if known.sent.get(&entry.number) != Some(&entry) {
+            let what = format!("partition {partition} at {offset}: {entry:?}");
+            return Err(Violation::new("only what was sent is stored", what));
+        }
+        let newest = known.newest.entry(entry.key).or_insert((offset, entry));
+        if newest.0 < offset {
+            *newest = (offset, entry);
+        }
+        let before = known.contents.insert(offset, entry);
         if before.is_some_and(|before| before != entry) {
             let what = format!("partition {partition} at {offset}: {before:?}, then {entry:?}");
             return Err(Violation::new("records keep their offsets", what));
@@ -106,7 +198,7 @@ impl Keyed {
     pub(crate) fn begin(&self, partition: i32) -> Pass {
         let known = &self.0[partition as usize];
         Pass {
-            latest: known.latest.clone(),
+            latest: known.newest.clone(),
             acknowledged: known.contents.clone(),
             found: BTreeMap::new(),
         }

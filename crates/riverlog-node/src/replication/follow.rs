@@ -513,8 +513,8 @@ fn append(log: &mut Log, records: &Bytes) -> Result<bool, ErrorCode> {
         let batch = sound.map_err(|_| ErrorCode::CORRUPT_MESSAGE)?;
         let header = &batch.header;
         let next = header.next_offset();
-        if header.record_count == 0 && (header.base_offset..next).contains(&end) {
-            // The leader filled a hole, or emptied a batch, that begins before what is missing here.
+        if header.record_count == 0 && header.base_offset < end && end < next {
+            // The leader has filled a hole that begins before what is missing here.
             fill(&mut whole, end..next, header.leader_epoch);
         } else {
             // The leader has cleaned what lay between. The first batch of an epoch stays, so that was of the one before.
@@ -536,7 +536,8 @@ fn append(log: &mut Log, records: &Bytes) -> Result<bool, ErrorCode> {
 /// Headers for offsets that hold nothing.
 fn fill(out: &mut Vec<u8>, offsets: Range<Offset>, leader_epoch: LeaderEpoch) {
     let Range { mut start, end } = offsets;
-    while start < end {
+    while start < end && !active(Mutant::HoleNotFilled) {
+        sometimes(Mark::HoleFilled);
         out.extend_from_slice(&vacant(start, end, leader_epoch));
         start = start.plus(1 << 31).min(end);
     }

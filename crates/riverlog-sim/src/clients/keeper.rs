@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use riverlog_core::metadata::TopicRef;
 use riverlog_node::{AppendCommand, Node};
-use riverlog_wire::batch::BatchBuilder;
-use riverlog_wire::compression::Compression;
-use riverlog_wire::{ProducerEpoch, ProducerId, Sequence};
+use riverlog_wire::{ProducerEpoch, ProducerId};
 
-use crate::keyed::{Entry, KEYS, PARTITIONS, TOPIC};
+use crate::keyed::{self, Entry, PARTITIONS, TOPIC};
 use crate::model::{Violation, never_refused};
 use crate::world::{Core, Outcome};
 
@@ -75,42 +73,14 @@ impl Keeper {
     fn compose(
         &mut self,
         core: &mut Core,
-        (id, epoch): (ProducerId, ProducerEpoch),
+        id: (ProducerId, ProducerEpoch),
     ) -> (i32, Vec<Entry>, Vec<u8>) {
         let partition = core.random.below(PARTITIONS as u64) as i32;
-        let size = 1 + core.random.below(4);
-        let codec = match core.random.chance(1, 4) {
-            true => Compression::Lz4,
-            false => Compression::None,
-        };
-        let mut batch = BatchBuilder::new(codec);
         let sequence = self.sequences.get(&partition).copied().unwrap_or(0);
-        batch.producer(id, epoch, Sequence(sequence));
         let now_ms = core.now().wall_ms;
-        let mut entries = Vec::new();
-        for _ in 0..size {
-            self.number += 1;
-            // Some keys are written often, others seldom: those are what compaction carries along.
-            let most = if core.random.chance(1, 8) {
-                KEYS
-            } else {
-                KEYS / 2
-            };
-            let entry = Entry {
-                key: core.random.below(most),
-                number: self.number,
-                tombstone: core.random.chance(1, 5),
-            };
-            let number = entry.number.to_string();
-            batch.push(
-                now_ms,
-                Some(format!("key-{}", entry.key).as_bytes()),
-                (!entry.tombstone).then_some(b"value".as_slice()),
-                &[(b"n".as_slice(), Some(number.as_bytes()))],
-            );
-            entries.push(entry);
-        }
-        (partition, entries, batch.build())
+        let (entries, batch) =
+            keyed::compose(&mut core.random, &mut self.number, id, sequence, now_ms);
+        (partition, entries, batch)
     }
 
     pub(crate) fn outcome(&mut self, core: &mut Core, outcome: Outcome) -> Result<(), Violation> {

@@ -6,11 +6,10 @@ use riverlog_core::metadata::TopicRef;
 use riverlog_log::LogKey;
 use riverlog_mutants::{Mark, sometimes};
 use riverlog_node::FetchedPartition;
-use riverlog_wire::batch::batches;
 use riverlog_wire::{ErrorCode, Offset, PartitionIndex};
 
 use crate::files;
-use crate::keyed::{Entry, ID, Keyed, PARTITIONS, Pass, TOPIC};
+use crate::keyed::{ID, Keyed, PARTITIONS, Pass, TOPIC, entries_of};
 use crate::model::Violation;
 use crate::world::{Core, Outcome, fetch_one};
 
@@ -151,36 +150,4 @@ impl Scanner {
         self.at = None;
         Ok(())
     }
-}
-
-fn entries_of(bytes: &[u8]) -> Result<Vec<(i64, Entry)>, Violation> {
-    let damaged = |what: String| Violation::new("damage is found, never served", what);
-    let mut out = Vec::new();
-    for batch in batches(bytes) {
-        let batch = batch.map_err(|e| damaged(e.to_string()))?;
-        batch.check_crc().map_err(|e| damaged(e.to_string()))?;
-        let records = batch.records(1 << 20).map_err(|e| damaged(e.to_string()))?;
-        for record in records.iter() {
-            let record = record.map_err(|e| damaged(e.to_string()))?;
-            let text = |bytes: Option<&[u8]>| {
-                String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
-            };
-            let key = text(record.key.as_deref());
-            let number = record.headers.iter().next().and_then(|(_, value)| value);
-            let parsed = key
-                .strip_prefix("key-")
-                .and_then(|key| key.parse().ok())
-                .zip(text(number.as_deref()).parse().ok());
-            let Some((key, number)) = parsed else {
-                return Err(damaged(format!("{record:?}")));
-            };
-            let entry = Entry {
-                key,
-                number,
-                tombstone: record.value.is_none(),
-            };
-            out.push((record.offset.0, entry));
-        }
-    }
-    Ok(out)
 }

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use riverlog_log::disk::CrashDisk;
-use riverlog_log::{LogKey, LogSettings, Read, Volume, VolumeSettings};
-use riverlog_wire::{Offset, PartitionIndex};
+use riverlog_log::{LogKey, LogSettings, Read, Slices, Volume, VolumeSettings};
+use riverlog_wire::{Offset, PartitionIndex, TopicId};
 
-use super::clients::records_of;
-use super::model::topic_id;
 use crate::model::Violation;
 
 fn broken(what: String) -> Violation {
@@ -24,15 +22,15 @@ pub(super) fn open_folder(
     Volume::open(Arc::new(disk.clone()), settings).map_err(|e| broken(e.to_string()))
 }
 
-/// The records of a copy from `start` on, below `end`; and how far it goes.
-pub(super) fn read_copy(
+/// The records of a copy from `start` on, below `end`, as `records_of` has them; and how far it goes.
+pub(super) fn read_copy<T>(
     volume: &Arc<Volume>,
-    index: i32,
-    start: Offset,
-    end: Offset,
-) -> Result<(Vec<(Offset, String)>, Offset), Violation> {
+    (topic, index): (TopicId, i32),
+    (start, end): (Offset, Offset),
+    records_of: fn(Slices, Offset) -> Result<Vec<(Offset, T)>, Violation>,
+) -> Result<(Vec<(Offset, T)>, Offset), Violation> {
     let key = LogKey {
-        topic: topic_id(),
+        topic,
         partition: PartitionIndex(index),
     };
     let mut log = volume

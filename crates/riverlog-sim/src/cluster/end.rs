@@ -8,10 +8,12 @@ use riverlog_core::metadata::{MetadataImage, TopicImage};
 use riverlog_mutants::{Mark, sometimes};
 use riverlog_wire::Offset;
 
-use super::clients::Client;
+use super::clients::{Client, records_of};
+use super::compacted;
 use super::copies::{open_folder, read_copy};
 use super::model::{TOPIC, topic_id};
 use super::world::{Event, World};
+use crate::keyed;
 use crate::model::Violation;
 
 /// How long after the last fault everyone has to move.
@@ -50,7 +52,9 @@ impl World {
             all.all(|p| p.leader.is_some() && p.isr.len() == p.replicas.len())
         };
         let topic = image.topic(TOPIC);
+        let compacted = image.topic(keyed::TOPIC);
         topic.is_some_and(|t| t.partitions.len() == self.swarm.partitions as usize && is_whole(t))
+            && (!self.compacted.is_played() || compacted.is_some_and(|t| is_whole(t)))
             && (self.groups.is_empty() || image.topics.values().all(|t| is_whole(t)))
     }
 
@@ -149,6 +153,7 @@ impl World {
             }
         }
         self.groups.expect_progress();
+        self.compacted.expect_progress();
         let goals: Vec<u64> = self.progress().collect();
         loop {
             self.step()?;
@@ -156,19 +161,25 @@ impl World {
                 .progress()
                 .zip(&goals)
                 .all(|(now, then)| now >= then + ENOUGH)
-                && self.groups.have_progressed();
-            if moved && (!whole || (self.all_in_sync() && self.readers_are_through())) {
+                && self.groups.have_progressed()
+                && self.compacted.have_progressed();
+            let read = || self.readers_are_through() && self.compacted.are_read();
+            if moved && (!whole || (self.all_in_sync() && read())) {
                 return self.groups.check_transactions();
             }
             if self.clock > until {
                 let image = self.newest_image();
-                let partitions = image.and_then(|i| Some(i.topic(TOPIC)?.partitions.clone()));
+                let topics = self.copied_topics().into_iter();
+                let partitions: Vec<_> = topics
+                    .filter_map(|(name, _)| Some(image.as_ref()?.topic(name)?.partitions.clone()))
+                    .collect();
                 let moved: Vec<u64> = self.progress().collect();
                 let what = format!(
-                    "producers {goals:?} to {moved:?}, readers through: {}, {partitions:?}, copies: {}, members: {}",
+                    "producers {goals:?} to {moved:?}, readers through: {}, {partitions:?}, copies: {}, members: {}, keyed: {}",
                     self.readers_are_through(),
                     self.standings(),
-                    self.groups.stuck()
+                    self.groups.stuck(),
+                    self.compacted.standings()
                 );
                 let invariant = match whole {
                     true => "everyone moves once all is healed",
@@ -209,13 +220,14 @@ impl World {
 
     /// All in sync are where their leaders are, and know it.
     fn all_know_the_end(&self) -> bool {
-        let ends = |index| {
+        let ends = |number| {
+            let (topic, index) = self.log_of(number);
             let nodes = self.machines.iter().filter_map(|m| m.node.as_ref());
-            let copies = nodes.filter_map(move |n| n.describe_copy(topic_id(), index));
+            let copies = nodes.filter_map(move |n| n.describe_copy(topic, index));
             copies.map(|c| (c.partition.high_watermark, c.partition.log_end_offset))
         };
         self.all_in_sync()
-            && (0..self.swarm.partitions).all(|index| {
+            && self.numbers().all(|index| {
                 let first = ends(index).next();
                 ends(index).all(|ends| Some(ends) == first && ends.0 == ends.1)
             })
@@ -259,7 +271,15 @@ impl World {
             .flat_map(|(at, c)| c.into_iter().map(move |c| (at, c)));
         for (at, (index, p)) in copies {
             let (start, end) = (p.log_start_offset, p.high_watermark);
-            let (records, _) = read_copy(&folders[at], index, start, end)?;
+            let (volume, which) = (&folders[at], self.log_of(index));
+            if let Some(partition) = self.compacted_of(index) {
+                let of = compacted::records_of;
+                let (found, _) = read_copy(volume, which, (start, end), of)?;
+                self.model.reaches(index, start, end, at)?;
+                self.compacted_is_whole(partition, &found)?;
+                continue;
+            }
+            let (records, _) = read_copy(volume, which, (start, end), records_of)?;
             self.model.whole(index, start, end, &records, at)?;
             let shared: BTreeMap<Offset, String> = records.into_iter().collect();
             let (first_start, first) = contents

@@ -276,7 +276,7 @@ impl World {
     }
 
     /// Something that is to be done before members begin.
-    fn admin_anywhere(&mut self, command: AdminCommand) -> Result<(), Violation> {
+    pub(super) fn admin_anywhere(&mut self, command: AdminCommand) -> Result<(), Violation> {
         loop {
             let up = (0..self.machines.len()).find(|at| self.is_up(*at));
             let Some((node, now)) = up.and_then(|at| self.node(at)) else {

@@ -11,6 +11,7 @@
 //! | `sharers` | members of share groups |
 //! | `transactors` | transactional producers, and a reader of what they have committed |
 //! | `moves` | replicas that move meanwhile |
+//! | `compacted` | a compacted topic, and copies that come back behind what was cleaned away |
 //! | `min_isr` | acknowledgements that ask for more copies, or fewer |
 //! | `unrest` | leaderships that go to and fro, disks that fill up |
 //! | `ways` | connections that stand, end and are refused; at times that is a lie |
@@ -21,6 +22,7 @@
 //! | `end` | all is healed: everyone moves, also without one; the in-sync sets are whole, all copies are equal |
 
 mod clients;
+mod compacted;
 mod copies;
 mod echoes;
 mod end;

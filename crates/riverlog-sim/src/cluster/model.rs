@@ -8,6 +8,8 @@ use riverlog_core::metadata::PartitionImage;
 use riverlog_node::{Node, PartitionDescription};
 use riverlog_wire::{BrokerId, LeaderEpoch, Offset, ProducerId, TopicId};
 
+use super::clients::records_of;
+use super::compacted;
 use super::copies::{open_folder, read_copy};
 use super::world::World;
 use crate::model::Violation;
@@ -209,6 +211,17 @@ impl Model {
         Ok(())
     }
 
+    /// A reader has seen a record.
+    pub(super) fn seen(&mut self, index: i32, at: Offset, value: &str) -> Result<(), Violation> {
+        let partition = self.partitions.entry(index).or_default();
+        partition.content(at.0, value, index)
+    }
+
+    /// The highest watermark that a leader of it has had.
+    pub(super) fn top(&self, index: i32) -> Offset {
+        self.tops.get(&index).copied().unwrap_or_default()
+    }
+
     /// A reader has seen records, and none in the gaps between them.
     pub(super) fn read(
         &mut self,
@@ -246,6 +259,18 @@ impl Model {
         records: &[(Offset, String)],
         whose: usize,
     ) -> Result<(), Violation> {
+        self.reaches(index, start, end, whose)?;
+        self.read(index, start, records, end)
+    }
+
+    /// A copy goes from `start` to the high watermark.
+    pub(super) fn reaches(
+        &mut self,
+        index: i32,
+        start: Offset,
+        end: Offset,
+        whose: usize,
+    ) -> Result<(), Violation> {
         let partition = self.partitions.entry(index).or_default();
         let last = partition.end_of_acknowledged();
         if end.0 < last || start.0 > partition.trimmed {
@@ -253,7 +278,7 @@ impl Model {
                 format!("partition {index} on {whose}: {start}..{end}, acknowledged to {last}");
             return Err(Violation::new("what was acknowledged is there", what));
         }
-        self.read(index, start, records, end)
+        Ok(())
     }
 
     /// A node has told where a partition ends. It may be superseded and not know it, for a while.
@@ -319,15 +344,16 @@ impl World {
     /// Positions of all copies that are here.
     pub(super) fn check_positions(&mut self) -> Result<(), Violation> {
         let nodes = self.machines.iter().map(|m| m.node.as_ref());
-        let leads = |index, node: &Arc<Node>| {
-            let copy = node.describe_copy(topic_id(), index);
+        let leads = |number, node: &Arc<Node>| {
+            let (topic, index) = self.log_of(number);
+            let copy = node.describe_copy(topic, index);
             copy.is_some_and(|c| c.leads)
         };
         // Leaders first: the others have it from them.
         let mut order: Vec<(bool, i32, usize)> = Vec::new();
         for (at, node) in nodes.enumerate() {
             let Some(node) = node else { continue };
-            let each = (0..self.swarm.partitions).map(|index| (!leads(index, node), index, at));
+            let each = self.numbers().map(|n| (!leads(n, node), n, at));
             order.extend(each);
         }
         order.sort_unstable();
@@ -336,7 +362,8 @@ impl World {
                 continue;
             };
             {
-                let Some(copy) = node.describe_copy(topic_id(), index) else {
+                let (topic, of) = self.log_of(index);
+                let Some(copy) = node.describe_copy(topic, of) else {
                     // Should it come back, it begins anew.
                     self.model.watermarks.remove(&(at, index));
                     continue;
@@ -369,18 +396,19 @@ impl World {
     pub(super) fn check_in_sync(&mut self, index: i32, end: Offset) -> Result<(), Violation> {
         let nodes = self.machines.iter().filter_map(|m| m.node.as_ref());
         let newest = nodes.map(|n| n.image()).max_by_key(|i| i.position);
-        let topic = newest.as_ref().and_then(|i| i.topic(TOPIC));
-        let Some(partition) = topic.and_then(|t| t.partitions.get(index as usize)) else {
+        let (id, of) = self.log_of(index);
+        let topic = newest.as_ref().and_then(|i| i.topics.get(&id));
+        let Some(partition) = topic.and_then(|t| t.partitions.get(of as usize)) else {
             return Ok(());
         };
         let mut epochs = None;
         for member in &partition.isr {
             let at = member.0 as usize - 1;
             let node = self.machines[at].node.as_ref().filter(|n| n.is_let_in());
-            let copy = node.and_then(|n| n.describe_copy(topic_id(), index));
+            let copy = node.and_then(|n| n.describe_copy(id, of));
             self.model.checked += 1;
             let last = end + -1;
-            let epoch = node.and_then(|n| n.epoch_of_copy(topic_id(), index, last));
+            let epoch = node.and_then(|n| n.epoch_of_copy(id, of, last));
             // Two copies with one epoch at an offset have one content up to there.
             if let Some(epoch) = epoch
                 && *epochs.get_or_insert(epoch) != epoch
@@ -410,9 +438,10 @@ impl World {
         let Some(node) = &self.machines[at].node else {
             return Vec::new();
         };
-        let copies = (0..self.swarm.partitions).filter_map(|index| {
-            let copy = node.describe_copy(topic_id(), index)?;
-            Some((index, copy.partition))
+        let copies = self.numbers().filter_map(|number| {
+            let (topic, index) = self.log_of(number);
+            let copy = node.describe_copy(topic, index)?;
+            Some((number, copy.partition))
         });
         copies.filter(|(_, p)| p.failed.is_none()).collect()
     }
@@ -425,8 +454,9 @@ impl World {
                 all.push(format!("{at}: down"));
                 continue;
             };
-            for index in 0..self.swarm.partitions {
-                if let Some(copy) = node.describe_copy(topic_id(), index) {
+            for index in self.numbers() {
+                let (topic, of) = self.log_of(index);
+                if let Some(copy) = node.describe_copy(topic, of) {
                     let p = copy.partition;
                     all.push(format!(
                         "{at}/{index}: leads {}, epoch {}, {}..{} to {}, failed {:?}",
@@ -451,8 +481,14 @@ impl World {
             }
             let volume = open_folder(&disk, self.swarm.settings.volume.clone())?;
             for (index, p) in known {
-                let (records, end) =
-                    read_copy(&volume, index, p.log_start_offset, p.high_watermark)?;
+                let (which, range) = (self.log_of(index), (p.log_start_offset, p.high_watermark));
+                if let Some(partition) = self.compacted_of(index) {
+                    let (found, end) = read_copy(&volume, which, range, compacted::records_of)?;
+                    self.note(format_args!("node {at} leaves keyed {partition} to {end}"));
+                    self.compacted_holds(partition, &found)?;
+                    continue;
+                }
+                let (records, end) = read_copy(&volume, which, range, records_of)?;
                 if !records.is_empty() {
                     self.note(format_args!("node {at} leaves partition {index} to {end}"));
                     self.model.read(index, p.log_start_offset, &records, end)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use riverlog_core::metadata::{AdminCommand, PartitionImage, Reassignment};
+use riverlog_core::metadata::{AdminCommand, MetadataImage, PartitionImage, Reassignment};
 use riverlog_log::disk::Random;
 use riverlog_node::Reply;
 use riverlog_wire::BrokerId;
@@ -19,6 +19,9 @@ const SOON: Duration = Duration::from_secs(30);
 const BACK_US: u64 = 40_000;
 /// How often it is asked for again then: whoever took the request may have died with it.
 const AGAIN: Duration = Duration::from_secs(2);
+
+/// A partition of a topic, and its replicas; `None`: what moves is taken back.
+pub(super) type Wanted = (&'static str, i32, Option<Vec<BrokerId>>);
 
 /// Who asks for it. Draws from a source of its own, so that a seed in which nothing moves is what it would be without this.
 pub(super) struct Mover {
@@ -54,18 +57,23 @@ impl Mover {
         self.random.below(nodes as u64) as i32 + 1
     }
 
-    /// Two of the nodes or more, in any order.
-    fn replicas(&mut self, nodes: usize) -> Vec<BrokerId> {
-        let count = 2 + self.random.below(nodes.min(4) as u64 - 1) as usize;
-        let mut replicas = Vec::new();
-        while replicas.len() < count {
-            let id = BrokerId(self.id_of(nodes));
-            if !replicas.contains(&id) {
-                replicas.push(id);
-            }
-        }
-        replicas
+    /// Whether partitions move in this seed.
+    pub(super) fn moves(&self) -> bool {
+        self.often > 0
     }
+}
+
+/// Two of the nodes or more, in any order.
+pub(super) fn some_replicas(random: &mut Random, nodes: usize) -> Vec<BrokerId> {
+    let count = 2 + random.below(nodes.min(4) as u64 - 1) as usize;
+    let mut replicas = Vec::new();
+    while replicas.len() < count {
+        let id = BrokerId(random.below(nodes as u64) as i32 + 1);
+        if !replicas.contains(&id) {
+            replicas.push(id);
+        }
+    }
+    replicas
 }
 
 impl World {
@@ -84,10 +92,10 @@ impl World {
         }
         let replicas = match self.mover.random.chance(1, 5) {
             true => None,
-            false => Some(self.mover.replicas(nodes)),
+            false => Some(some_replicas(&mut self.mover.random, nodes)),
         };
         let at = self.mover.id_of(nodes) as usize - 1;
-        self.ask_to_move(at, vec![(index, replicas)]);
+        self.ask_to_move(at, vec![(TOPIC, index, replicas)]);
     }
 
     /// A copy goes, and is back before everybody has heard of that: with nothing, while what it has said before may still be on its way.
@@ -114,20 +122,22 @@ impl World {
     /// Asks whoever controls, so that it is decided at once.
     pub(super) fn place(&mut self, index: i32, replicas: Vec<BrokerId>) {
         if let Some(at) = self.controller() {
-            self.ask_to_move(at, vec![(index, Some(replicas))]);
+            self.ask_to_move(at, vec![(TOPIC, index, Some(replicas))]);
         }
     }
 
-    fn ask_to_move(&mut self, at: usize, wanted: Vec<(i32, Option<Vec<BrokerId>>)>) {
+    pub(super) fn ask_to_move(&mut self, at: usize, wanted: Vec<Wanted>) {
         let Some((node, now)) = self.node(at) else {
             return;
         };
         self.note(format_args!("at {at}: to be moved {wanted:?}"));
-        let partitions = wanted.into_iter().map(|(index, replicas)| Reassignment {
-            topic: TOPIC.to_owned(),
-            index,
-            replicas,
-        });
+        let partitions = wanted
+            .into_iter()
+            .map(|(topic, index, replicas)| Reassignment {
+                topic: topic.to_owned(),
+                index,
+                replicas,
+            });
         let command = AdminCommand::Reassign {
             partitions: partitions.collect(),
             factor_may_change: true,
@@ -135,9 +145,9 @@ impl World {
         node.admin(command, now, Reply::new(|_| {}));
     }
 
-    /// All is healed: what moves arrives, and each partition has three copies again.
+    /// All is healed: what moves arrives, and each partition has as many copies as at first again.
     pub(super) fn end_moves(&mut self) -> Result<(), Violation> {
-        if self.mover.often == 0 {
+        if !self.mover.moves() {
             return Ok(());
         }
         let bounded = |key: &String| key.ends_with(".throttled.rate");
@@ -148,16 +158,15 @@ impl World {
         let (until, mut next) = (self.clock + SOON, self.clock);
         loop {
             let image = self.whole_image();
-            let partitions = image.and_then(|i| Some(i.topic(TOPIC)?.partitions.clone()));
-            let partitions = partitions.unwrap_or_default();
-            let done = |p: &PartitionImage| !p.is_moving() && p.replicas.len() == 3;
-            if !partitions.is_empty() && partitions.iter().all(done) {
+            let wanted = image.as_ref().and_then(|image| self.misplaced(image));
+            if wanted.as_ref().is_some_and(Vec::is_empty) {
                 return Ok(());
             }
             if self.clock > until {
                 let all = 0..self.machines.len();
                 let copies: Vec<_> = all.map(|at| self.copies_of(at)).collect();
-                let what = format!("{partitions:?}, {copies:?}");
+                let topics: Vec<_> = image.iter().flat_map(|i| i.topics.values()).collect();
+                let what = format!("{topics:?}, {copies:?}");
                 return Err(Violation::new(
                     "what moves arrives once all is healed",
                     what,
@@ -165,16 +174,26 @@ impl World {
             }
             if self.clock >= next {
                 next = self.clock + AGAIN;
-                let nodes = self.machines.len() as i32;
-                let three = |first: i32| (0..3).map(move |n| BrokerId((first + n) % nodes + 1));
-                let wanted = (0..).zip(&partitions).filter(|(_, p)| !done(p));
-                let wanted = wanted.map(|(index, _)| (index, Some(three(index).collect())));
-                let wanted = wanted.collect();
                 let at = self.mover.id_of(self.machines.len()) as usize - 1;
-                self.ask_to_move(at, wanted);
+                self.ask_to_move(at, wanted.unwrap_or_default());
             }
             self.step()?;
         }
+    }
+
+    /// What is not where it is to be in the end, and where that is. Nothing is known of topics that this image doesn't have.
+    fn misplaced(&self, image: &MetadataImage) -> Option<Vec<Wanted>> {
+        let nodes = self.machines.len();
+        let mut wanted = Vec::new();
+        for (name, copies) in self.copied_topics() {
+            let done = |p: &PartitionImage| !p.is_moving() && p.replicas.len() == copies;
+            let partitions = &image.topic(name)?.partitions;
+            for (index, _) in (0..).zip(partitions).filter(|(_, p)| !done(p)) {
+                let place = |n: usize| BrokerId(((index as usize + n) % nodes) as i32 + 1);
+                wanted.push((name, index, Some((0..copies).map(place).collect())));
+            }
+        }
+        Some(wanted)
     }
 
     /// What producers have under way is the last for now.
@@ -184,20 +203,28 @@ impl World {
                 producer.enough = Some(producer.progress);
             }
         }
+        self.compacted.rest();
     }
 
     /// Copies are where metadata says, and nowhere else.
     pub(super) fn check_places(&self) -> Result<(), Violation> {
         let image = self.newest_image();
-        let Some(topic) = image.as_ref().and_then(|i| i.topic(TOPIC)) else {
-            return Ok(());
-        };
+        let topics = self.copied_topics();
+        let topics = topics.into_iter().filter_map(|(name, _)| {
+            let topic = image.as_ref()?.topic(name)?;
+            Some((name, topic))
+        });
+        let topics: Vec<_> = topics.collect();
         for (at, machine) in self.machines.iter().enumerate() {
             let Some(node) = &machine.node else { continue };
-            for (index, partition) in (0..).zip(&topic.partitions) {
+            let all = topics.iter().flat_map(|(name, topic)| {
+                let each = (0..).zip(&topic.partitions);
+                each.map(move |(index, partition)| (name, topic, index, partition))
+            });
+            for (name, topic, index, partition) in all {
                 let is_here = node.describe_copy(topic.id, index).is_some();
                 if is_here != partition.replicas.contains(&BrokerId(at as i32 + 1)) {
-                    let what = format!("partition {index} at {at}: {is_here}, {partition:?}");
+                    let what = format!("{name} {index} at {at}: {is_here}, {partition:?}");
                     return Err(Violation::new("copies are where metadata says", what));
                 }
             }

@@ -14,6 +14,7 @@ use riverlog_node::{Job, JobDone, PartitionDescription, PeerMessage, Reply};
 use riverlog_wire::{BrokerId, ErrorCode, Offset};
 
 use super::clients::{Client, Outcome};
+use super::compacted::Compacted;
 use super::echoes::Echoes;
 use super::groups::{Due, Groups};
 use super::listed::Listed;
@@ -108,6 +109,8 @@ pub(super) enum Event {
     Room(usize),
     /// A member of a group.
     Group(Due),
+    /// A client of the compacted topic.
+    Compacted(Due),
     /// What a producer has sent behind another batch comes to a node.
     Behind(Box<Behind>),
     /// A partition is to have these replicas.
@@ -134,6 +137,7 @@ pub(super) struct World {
     pub(super) echoes: Echoes,
     pub(super) pipelines: Pipelines,
     pub(super) groups: Groups,
+    pub(super) compacted: Compacted,
     pub(super) clock: Duration,
     trace: Trace,
     pub(super) queue: BTreeMap<(Duration, u64), Event>,
@@ -200,6 +204,7 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
     let mover = Mover::draw(seed, &mut swarm);
     let groups = Groups::draw(seed, &mut swarm);
     let overtaken = Overtaken::draw(seed, groups.has_transactors(), &mut swarm);
+    let compacted = Compacted::draw(seed, groups.has_transactors(), &mut swarm);
     let machines = (0..swarm.nodes)
         .map(|_| Machine::new(random.next_u64()))
         .collect();
@@ -216,6 +221,7 @@ pub fn run_cluster(seed: u64, show: bool) -> ClusterReport {
         echoes: Echoes::draw(seed),
         pipelines: Pipelines::draw(seed),
         groups,
+        compacted,
         clock: Duration::from_secs(1),
         trace: Trace::new(show),
         queue: BTreeMap::new(),
@@ -266,6 +272,7 @@ impl World {
         }
         self.make_topic()?;
         self.make_groups()?;
+        self.make_compacted()?;
         for client in 0..self.clients.len() {
             self.think(client);
         }
@@ -369,6 +376,7 @@ impl World {
             self.happen(at, event)?;
             self.deliver()?;
             self.deliver_to_members()?;
+            self.deliver_compacted()?;
             self.check_positions()?;
             self.look_at_what_is_left()?;
         }
@@ -405,8 +413,9 @@ impl World {
 
     fn happen(&mut self, due: Duration, event: Event) -> Result<(), Violation> {
         match event {
-            Event::Client(_) | Event::Group(_) if self.stopped => {}
+            Event::Client(_) | Event::Group(_) | Event::Compacted(_) if self.stopped => {}
             Event::Group(due) => self.group_event(due)?,
+            Event::Compacted(due) => self.compacted_event(due),
             Event::Behind(behind) => self.arrive_behind(*behind),
             Event::Client(me) => {
                 self.client_step(me);
@@ -541,5 +550,6 @@ impl World {
             self.give_up(me);
         }
         self.lose_members_of(at);
+        self.lose_compacted_of(at);
     }
 }
