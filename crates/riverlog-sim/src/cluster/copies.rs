@@ -12,6 +12,9 @@ fn broken(what: String) -> Violation {
     Violation::new("a copy can be read", what)
 }
 
+/// Records with their offsets.
+pub(super) type Found<T> = Result<Vec<(Offset, T)>, Violation>;
+
 /// Opens what a process has left. Recovery may change it, and has room for what only the write-ahead log holds: a process that
 /// finds none keeps that where it is, and opens the log later.
 pub(super) fn open_folder(
@@ -27,7 +30,7 @@ pub(super) fn read_copy<T>(
     volume: &Arc<Volume>,
     (topic, index): (TopicId, i32),
     (start, end): (Offset, Offset),
-    records_of: fn(Slices, Offset) -> Result<Vec<(Offset, T)>, Violation>,
+    records_of: fn(Slices, Offset) -> Found<T>,
 ) -> Result<(Vec<(Offset, T)>, Offset), Violation> {
     let key = LogKey {
         topic,
