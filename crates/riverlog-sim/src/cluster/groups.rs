@@ -296,6 +296,8 @@ impl World {
             if *done.lock() == Some(true) {
                 return Ok(());
             }
+            // One that knows of no controller says so at once.
+            self.step()?;
         }
     }
 
