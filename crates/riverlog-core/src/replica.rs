@@ -361,6 +361,21 @@ impl Leader {
         silent < self.effective_min_isr()
     }
 
+    /// Whether those that are in sync, or are to be, are no fewer than min ISR and have all followed this leadership within `time`: whoever leads next is
+    /// one of them, and began after that. So it is known also while others are gone.
+    pub fn is_followed_in_sync(&self, time: Duration, now: Duration) -> bool {
+        let mut heirs = self.followers.values().filter(|f| f.in_sync || f.joining);
+        let recent = |at: Duration| now.saturating_sub(at) <= time;
+        !self.is_under_min_isr() && heirs.all(|f| f.followed.is_some_and(recent))
+    }
+
+    /// Whether so many have followed this leadership, at any time, that with them it can acknowledge: none of them goes back to a leader before
+    /// this one, and none of those can be [followed](Leader::is_followed) any more without one of them.
+    pub fn has_quorum(&self) -> bool {
+        let followed = self.followers.values().filter(|f| f.followed.is_some());
+        1 + followed.count() >= self.effective_min_isr()
+    }
+
     /// In-sync followers, and those that are to be, that have not had everything for longer than `max_lag` (`replica.lag.time.max.ms`): the controller
     /// is to be asked to take them out. In order of id.
     pub fn lagging(&self, max_lag: Duration, now: Now) -> Vec<BrokerId> {

@@ -65,6 +65,8 @@ pub(crate) struct Appending {
     pub(crate) deadline: Duration,
     /// While it waits for room in a bounded partition.
     pub(crate) blocked_until: Duration,
+    /// The how manieth that came to wait there.
+    pub(crate) arrived: u64,
     pub(crate) ack: Ack,
 }
 
@@ -156,6 +158,7 @@ impl Node {
             rule,
             deadline: now.mono.saturating_add(command.timeout),
             blocked_until: Duration::ZERO,
+            arrived: 0,
             ack,
         };
         let mut owed = Owed::default();

@@ -23,7 +23,7 @@ use crate::notice::Notice;
 use crate::partition::{Owed, Partition, Role, State, retention_records};
 use crate::quorum::Quorum;
 use crate::share::SHARE_TOPIC;
-use crate::tables::{Slot, Topic, TopicInfo};
+use crate::tables::{Slot, Topic, TopicInfo, is_bounded};
 use crate::transactions::TRANSACTIONS_TOPIC;
 
 impl Node {
@@ -370,9 +370,7 @@ impl Node {
     }
 
     fn count_bounded(&self, before: Option<&TopicConfig>, after: Option<&TopicConfig>) {
-        let bounded = |c: Option<&TopicConfig>| {
-            usize::from(c.is_some_and(|c| c.max_records >= 0 || c.max_bytes >= 0))
-        };
+        let bounded = |c: Option<&TopicConfig>| usize::from(c.is_some_and(is_bounded));
         self.bounded_topics
             .fetch_add(bounded(after), Ordering::Relaxed);
         self.bounded_topics
@@ -389,11 +387,7 @@ impl Node {
             return;
         }
         for topic in self.tables.all() {
-            let bounded = {
-                let config = topic.info.config.load();
-                config.max_records >= 0 || config.max_bytes >= 0
-            };
-            if bounded {
+            if topic.info.is_bounded() {
                 for partition in topic.here() {
                     self.make_room(&partition, now);
                 }

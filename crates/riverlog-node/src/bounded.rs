@@ -7,9 +7,12 @@
 //! arrival, until there is room or its time (or `riverlog.when.full.timeout.ms`) is over (then THROTTLING_QUOTA_EXCEEDED with a time to try again), and
 //! `error` answers POLICY_VIOLATION. A batch that is larger than the whole bound is refused in both cases.
 //!
+//! In a cluster others coordinate groups as well ([`asking`]): an append waits for what they say, with `error` too.
+//!
 //! What an idempotent producer sends while batches of its own wait follows those, and not what the log has: it waits behind them, and is refused
 //! with the one before it.
 
+mod asking;
 mod queue;
 
 use std::collections::VecDeque;
@@ -26,7 +29,9 @@ use crate::command::AppendFailure;
 use crate::errors::RETRY_AFTER;
 use crate::node::Node;
 use crate::partition::{Owed, Partition, State};
+use crate::quorum::Quorum;
 
+use asking::{ANSWERED_WITHIN, Asking};
 pub(crate) use queue::Blocked;
 
 /// Pieces that the size of a partition is remembered in.
@@ -43,6 +48,8 @@ pub(crate) struct Bound {
     pieces: VecDeque<Piece>,
     bytes: u64,
     pub(crate) blocked: Blocked,
+    /// Only in a cluster.
+    asking: Asking,
 }
 
 struct Piece {
@@ -62,6 +69,7 @@ impl Bound {
             pieces: VecDeque::new(),
             bytes: 0,
             blocked: Blocked::default(),
+            asking: Asking::default(),
         };
         if !bound.set(config) {
             return None;
@@ -172,6 +180,13 @@ fn full_for_long() -> AppendFailure {
     }
 }
 
+fn full() -> AppendFailure {
+    AppendFailure::new(
+        ErrorCode::POLICY_VIOLATION,
+        "the partition is full (riverlog.max.records, riverlog.max.bytes) and riverlog.when.full is error; read and commit, or raise the bound",
+    )
+}
+
 impl State {
     /// Whether the bound lets a batch in now, ahead of `blocked` others only when it is the first of them.
     pub(crate) fn has_room(&mut self, appending: &Appending, first_blocked: bool) -> bool {
@@ -201,8 +216,8 @@ impl State {
         header.base_sequence != next && bound.block && !waits
     }
 
-    /// The partition is full: parks the append or refuses it.
-    fn block(&mut self, mut appending: Appending, now: Now, owed: &mut Owed) {
+    /// The partition is full: parks the append or refuses it. `asks`: others are asked for room meanwhile.
+    fn block(&mut self, mut appending: Appending, asks: bool, now: Now, owed: &mut Owed) {
         let Some(bound) = &mut self.bound else { return };
         let (records, bytes) = (appending.records(), appending.batch.len() as u64);
         if !bound.could_fit(records, bytes) {
@@ -213,8 +228,17 @@ impl State {
                 ),
             );
             owed.acks.push((appending.ack, Err(failure)));
-        } else if bound.block {
-            let until = now.mono.saturating_add(bound.patience);
+        } else if bound.block || asks {
+            let patience = match bound.block {
+                true => bound.patience,
+                false => ANSWERED_WITHIN,
+            };
+            if bound.blocked.is_empty() {
+                bound.asking.again = None;
+            }
+            bound.asking.arrived += 1;
+            appending.arrived = bound.asking.arrived;
+            let until = now.mono.saturating_add(patience);
             let until = until.min(appending.deadline);
             appending.blocked_until = until;
             riverlog_mutants::sometimes(riverlog_mutants::Mark::BoundedWaited);
@@ -226,11 +250,7 @@ impl State {
             bound.blocked.push_back(appending);
             self.set_timer(until, owed);
         } else {
-            let failure = AppendFailure::new(
-                ErrorCode::POLICY_VIOLATION,
-                "the partition is full (riverlog.max.records, riverlog.max.bytes) and riverlog.when.full is error; read and commit, or raise the bound",
-            );
-            owed.acks.push((appending.ack, Err(failure)));
+            owed.acks.push((appending.ack, Err(full())));
         }
     }
 
@@ -244,6 +264,7 @@ impl State {
             return false;
         }
         owed.flush = true;
+        owed.replicate |= self.replicas > 1;
         owed.dirty |= !std::mem::replace(&mut self.upkeep.dirty, true);
         self.wake(owed);
         true
@@ -258,7 +279,11 @@ impl Node {
         appending: Appending,
         now: Now,
     ) {
-        let committed = self.least_committed(partition, now);
+        let asks = self.settings.quorum == Quorum::Shared;
+        let committed = match asks {
+            true => None,
+            false => self.least_committed(partition, now),
+        };
         let mut owed = Owed::default();
         {
             let mut state = partition.state.lock();
@@ -268,14 +293,20 @@ impl Node {
             }
             match state.append(appending, false, now, &mut owed) {
                 None => {}
-                Some(appending) => state.block(appending, now, &mut owed),
+                Some(appending) => state.block(appending, asks, now, &mut owed),
             }
         }
         self.settle(partition, owed, now);
+        if asks {
+            self.ask_for_room(partition, false, now);
+        }
     }
 
     /// Something was dropped or committed, or the bound was raised: blocked appends may fit now.
     pub(crate) fn make_room(&self, partition: &Arc<Partition>, now: Now) {
+        if self.settings.quorum == Quorum::Shared {
+            return self.ask_for_room(partition, true, now);
+        }
         if !partition.state.lock().is_blocked() {
             return;
         }
@@ -300,11 +331,35 @@ impl State {
     /// Ends the appends that have waited long enough.
     pub(crate) fn expire_blocked(&mut self, now: Now, owed: &mut Owed) {
         let Some(bound) = &mut self.bound else { return };
-        for ended in bound.blocked.expire(now.mono) {
-            let failure = full_for_long();
+        let failure = match bound.block {
+            true => full_for_long,
+            false => full,
+        };
+        let ended = bound.blocked.end(|b| b.blocked_until <= now.mono);
+        self.end_blocked(ended, failure, now, owed);
+    }
+
+    fn end_blocked(
+        &mut self,
+        ended: Vec<Appending>,
+        failure: fn() -> AppendFailure,
+        now: Now,
+        owed: &mut Owed,
+    ) {
+        for ended in ended {
+            let failure = failure();
             self.refused(&ended.header, failure.error, now);
             owed.acks.push((ended.ack, Err(failure)));
         }
+    }
+
+    /// When something is due for those that wait.
+    pub(crate) fn next_for_blocked(&self, now: Now) -> Option<Duration> {
+        let bound = self.bound.as_ref()?;
+        let ends = bound.blocked.next_deadline()?;
+        // What is due already sets the time of the next question.
+        let again = bound.asking.again.filter(|again| *again > now.mono);
+        Some(again.map_or(ends, |again| again.min(ends)))
     }
 
     /// Appends those of the blocked that fit, in order.
@@ -339,7 +394,7 @@ impl State {
                     let blocked = std::mem::take(&mut bound.blocked);
                     for appending in blocked {
                         if let Some(appending) = self.append(appending, true, now, owed) {
-                            self.block(appending, now, owed);
+                            self.block(appending, false, now, owed);
                         }
                     }
                 }

@@ -1,5 +1,6 @@
 //! The group coordinator, on the shards of `__consumer_offsets`.
 
+pub(crate) mod least;
 mod query;
 
 use std::convert::Infallible;
@@ -14,9 +15,11 @@ use riverlog_core::groups::{
 };
 use riverlog_core::metadata::MetadataImage;
 use riverlog_core::transactions::TransactionShard;
-use riverlog_wire::{BrokerId, ErrorCode, Offset, ProducerId};
+use riverlog_log::LogKey;
+use riverlog_wire::{BrokerId, ErrorCode, Offset, PartitionIndex, ProducerId, TopicId};
 
 use crate::command::Reply;
+use crate::groups::least::Commit;
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::quorum::Quorum;
@@ -111,6 +114,30 @@ impl Coordinator for GroupShard {
             }
             _ => Vec::new(),
         }
+    }
+    fn commits_of(&self, command: &GroupCommand, image: &MetadataImage) -> Vec<Commit> {
+        let (GroupCommand::Commit { group, offsets, .. }
+        | GroupCommand::TxnCommit { group, offsets, .. }) = command
+        else {
+            return Vec::new();
+        };
+        let each = offsets.iter().filter_map(|(at, committed)| {
+            let topic = match at.id {
+                TopicId::ZERO => image.topic(&at.topic),
+                id => image.topics.get(&id),
+            };
+            let topic = topic?;
+            let (partition, offset) = (at.partition, committed.offset);
+            Some(Commit {
+                key: LogKey {
+                    topic: topic.id,
+                    partition: PartitionIndex(partition),
+                },
+                offset,
+                is_lower: self.is_lower(group, (&topic.name, topic.id, partition), offset),
+            })
+        });
+        each.collect()
     }
     fn perform(_node: &Node, _shard: &Arc<Shard<Self>>, effect: Infallible, _now: Now) {
         match effect {}
@@ -211,7 +238,7 @@ impl Node {
     }
 
     /// The least offset that all groups with one on the partition have committed; `None` when no group has, or while
-    /// some shard isn't loaded (which this starts).
+    /// some shard isn't loaded (which this starts). Of a node alone; others have to [ask](least).
     pub(crate) fn least_committed(&self, partition: &Partition, now: Now) -> Option<Offset> {
         let shards = self.shards.load_full()?;
         let mut least = None;

@@ -677,6 +677,9 @@ impl Node {
         if let Some(write) = owed.write {
             self.drain(partition, write, now);
         }
+        if owed.room {
+            self.ask_for_room(partition, false, now);
+        }
         if owed.retain {
             self.look_after(std::slice::from_ref(partition), now);
         }

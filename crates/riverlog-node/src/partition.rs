@@ -207,6 +207,8 @@ pub(crate) struct Owed {
     pub(crate) report: bool,
     /// An in-sync set may have to change.
     pub(crate) isr: bool,
+    /// Coordinators are to be asked for room.
+    pub(crate) room: bool,
 }
 
 impl State {
@@ -429,8 +431,9 @@ impl State {
         self.expire_blocked(now, owed);
         if let Some(bound) = &self.bound {
             left += bound.blocked.len();
-            next = bound.blocked.next_deadline().into_iter().chain(next).min();
         }
+        owed.room = self.asks_again(now);
+        next = self.next_for_blocked(now).into_iter().chain(next).min();
         if let Some(next) = next {
             // Each look costs a pass over all that wait, so looks keep a distance in proportion.
             let pause = Duration::from_millis(1) + Duration::from_micros(left as u64);

@@ -45,6 +45,15 @@ impl TopicInfo {
             config: ArcSwap::from_pointee(config),
         })
     }
+
+    /// Whether it has `riverlog.max.records` or `riverlog.max.bytes`.
+    pub(crate) fn is_bounded(&self) -> bool {
+        is_bounded(&self.config.load())
+    }
+}
+
+pub(crate) fn is_bounded(config: &TopicConfig) -> bool {
+    config.max_records >= 0 || config.max_bytes >= 0
 }
 
 /// A partition as seen from this node.

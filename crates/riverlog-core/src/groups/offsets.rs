@@ -163,6 +163,24 @@ impl Offsets {
             .max()
     }
 
+    /// The least that counts of a partition of the topic of that id: what is committed, or what transactions are to commit.
+    pub(super) fn least(&self, topic: &str, id: TopicId, partition: i32) -> Option<Offset> {
+        let is_it = |s: &&Stored| s.topic_id == id || s.topic_id == TopicId::ZERO;
+        let committed = self.get(topic, partition).filter(is_it);
+        let least = self.least_pending(topic, id, partition);
+        committed.map(|s| s.offset).into_iter().chain(least).min()
+    }
+
+    /// The least that transactions are to commit there.
+    pub(super) fn least_pending(&self, topic: &str, id: TopicId, partition: i32) -> Option<Offset> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let pending = self.pending.get(&(topic.into(), partition))?.values();
+        let pending = pending.filter(|s| s.topic_id == id || s.topic_id == TopicId::ZERO);
+        pending.map(|stored| stored.offset).min()
+    }
+
     /// Partitions of which there is nothing but what transactions are to commit.
     pub(super) fn pending_without_commit(&self) -> impl Iterator<Item = (&str, i32)> {
         let keys = self.pending.keys().map(|(topic, p)| (&**topic, *p));
@@ -372,6 +390,12 @@ impl Index {
     pub(super) fn least(&self, topic: &str, partition: i32) -> Option<Offset> {
         let offsets = self.0.get(topic)?.partitions.get(&partition)?;
         offsets.keys().next().copied()
+    }
+
+    /// Whether any group has an offset of another topic of that name.
+    pub(super) fn has_other(&self, topic: &str, id: TopicId) -> bool {
+        let index = self.0.get(topic);
+        index.is_some_and(|i| i.ids.keys().any(|of| *of != id && *of != TopicId::ZERO))
     }
 
     /// Whether any group has an offset of a topic that is no more.

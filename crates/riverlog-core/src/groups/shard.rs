@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use riverlog_mutants::{Mutant, active};
-use riverlog_wire::{ErrorCode, Offset, ProducerId};
+use riverlog_wire::{ErrorCode, Offset, ProducerId, TopicId};
 
 use super::classic::Classic;
 use super::consumer::Consumer;
@@ -557,6 +557,40 @@ impl GroupShard {
     /// The least committed offset of a partition over all groups that have one there (for bounded partitions).
     pub fn least_committed(&self, topic: &str, partition: i32) -> Option<Offset> {
         self.index.least(topic, partition)
+    }
+
+    /// [`GroupShard::least_committed`] of the topic of that id, or less where open transactions are to commit less: what other nodes are told, who
+    /// aren't told when those end. COORDINATOR_LOAD_IN_PROGRESS while offsets of another topic of that name are to go yet.
+    pub fn least_counted(
+        &self,
+        topic: &str,
+        id: TopicId,
+        partition: i32,
+    ) -> Result<Option<Offset>, ErrorCode> {
+        if self.index.has_other(topic, id) {
+            return Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
+        }
+        let groups: BTreeSet<&Arc<str>> = self.pending.values().flatten().collect();
+        let groups = groups.into_iter().filter_map(|name| self.groups.get(name));
+        let pending = groups.filter_map(|g| g.offsets.least_pending(topic, id, partition));
+        Ok(self
+            .index
+            .least(topic, partition)
+            .into_iter()
+            .chain(pending)
+            .min())
+    }
+
+    /// Whether [`GroupShard::least_counted`] may become less by a commit: the group has none there, or a greater one.
+    pub fn is_lower(
+        &self,
+        group: &str,
+        (topic, id, partition): (&str, TopicId, i32),
+        offset: Offset,
+    ) -> bool {
+        let group = self.groups.get(group);
+        let least = group.and_then(|g| g.offsets.least(topic, id, partition));
+        least.is_none_or(|least| offset < least)
     }
 }
 

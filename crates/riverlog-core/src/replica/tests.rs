@@ -561,6 +561,33 @@ fn a_leader_is_followed_as_of_what_its_followers_carry_back() {
 }
 
 #[test]
+fn a_leader_can_acknowledge_once_as_many_as_min_isr_have_followed() {
+    let (mut leader, _) = trio(&[OWN, BrokerId(2), BrokerId(3)]);
+    assert!(leader.has_quorum());
+    leader.set_min_isr(2);
+    assert!(!leader.has_quorum());
+    leader.on_followed(BrokerId(3), Duration::from_secs(1));
+    assert!(leader.has_quorum());
+}
+
+#[test]
+fn whoever_leads_next_was_in_sync_and_has_followed_before() {
+    let (mut leader, _) = trio(&[OWN, BrokerId(2)]);
+    let seconds = Duration::from_secs;
+    leader.set_min_isr(2);
+    assert!(!leader.is_followed_in_sync(seconds(9), seconds(20)));
+    // Who isn't in sync doesn't lead next, and says nothing of who does.
+    leader.on_followed(BrokerId(3), seconds(19));
+    assert!(!leader.is_followed_in_sync(seconds(9), seconds(20)));
+    leader.on_followed(BrokerId(2), seconds(12));
+    assert!(leader.is_followed_in_sync(seconds(9), seconds(21)));
+    assert!(!leader.is_followed_in_sync(seconds(9), seconds(22)));
+    // With fewer than min ISR one that has left may lead next.
+    leader.set_min_isr(3);
+    assert!(!leader.is_followed_in_sync(seconds(9), seconds(21)));
+}
+
+#[test]
 fn who_is_asked_for_counts_until_another_change_outdates_the_ask() {
     let (mut leader, at) = trio(&[OWN]);
     let epoch_of = |id: BrokerId| Some(100 + i64::from(id.0));

@@ -58,18 +58,18 @@ impl Blocked {
         Some(first)
     }
 
-    /// Takes out those that have waited long enough, and with them what their producers have sent behind them: without those before
+    /// Takes out those that are over, and with them what their producers have sent behind them: without those before
     /// it, it would be out of order, or be taken for the first of its producer.
-    pub(super) fn expire(&mut self, now: Duration) -> Vec<Appending> {
+    pub(super) fn end(&mut self, is_over: impl Fn(&Appending) -> bool) -> Vec<Appending> {
         let mut ended = Vec::new();
-        if !self.queue.iter().any(|b| b.blocked_until <= now) {
+        if !self.queue.iter().any(&is_over) {
             return ended;
         }
         let mut cut_off = BTreeSet::new();
         for blocked in std::mem::take(&mut self.queue) {
             let of = numbered(&blocked.header);
             let behind = of.is_some_and(|of| cut_off.contains(&of));
-            if behind || blocked.blocked_until <= now {
+            if behind || is_over(&blocked) {
                 self.discount(&blocked);
                 cut_off.extend(of);
                 ended.push(blocked);

@@ -1,7 +1,9 @@
-//! Transactions across nodes: a partition's leader asks the coordinator, and the coordinator has markers written by leaders.
+//! What is asked across nodes: a partition's leader asks the coordinator of a transaction, that one has markers written by leaders, and the leader of
+//! a bounded partition asks the coordinators of groups what is committed.
 //!
-//! Both are asked again until they are answered, by way of another node as well when the one that is meant keeps silent, and do no harm when they
-//! come twice: a partition that is in a transaction already isn't added again, and a marker that is there isn't written again.
+//! All are asked again until they are answered, by way of another node as well when the one that is meant keeps silent, and do no harm when they
+//! come twice: a partition that is in a transaction already isn't added again, a marker that is there isn't written again, and what a coordinator of
+//! groups has promised lasts a little longer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use riverlog_wire::{BrokerId, ErrorCode};
 use super::Message;
 use crate::append::Together;
 use crate::command::Reply;
+use crate::groups::least::{Least, LeastAsk};
 use crate::node::Node;
 use crate::quorum::Quorum;
 use crate::timers::Timer;
@@ -25,13 +28,23 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The pause between the second time that something is asked and the next: a marker that is there may wait for the in-sync replicas.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// The same of what is committed: for less than a round of questions may take ([`crate::groups::least::VALID`]) no answer is of use.
+const SHORT_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Questions that may wait for their answers.
 const WAITING: usize = 10_000;
 
-/// What other nodes were asked about transactions.
+/// What another node answers.
+pub(super) enum Said {
+    Transaction(TransactionAnswer),
+    Least(Least),
+}
+
+/// What other nodes were asked.
 #[derive(Default)]
 pub(super) struct Asked {
-    next: i64,
+    /// Begins anywhere, so that an answer to an earlier life is none to this one.
+    next: Option<i64>,
     waiting: BTreeMap<i64, Waiting>,
     /// When they are looked at next.
     look: Option<Duration>,
@@ -43,7 +56,18 @@ struct Waiting {
     /// When it is put again.
     again: Duration,
     deadline: Duration,
-    reply: Reply<TransactionAnswer>,
+    reply: Reply<Result<Said, ErrorCode>>,
+}
+
+/// A reply for who has asked about a transaction.
+fn of_transaction(reply: Reply<TransactionAnswer>) -> Reply<Result<Said, ErrorCode>> {
+    Reply::new(move |said| {
+        reply.send(match said {
+            Ok(Said::Transaction(answer)) => answer,
+            Ok(Said::Least(_)) => TransactionAnswer::Error(ErrorCode::UNKNOWN_SERVER_ERROR),
+            Err(error) => TransactionAnswer::Error(error),
+        });
+    })
 }
 
 impl Node {
@@ -61,7 +85,7 @@ impl Node {
         match self.transaction_coordinator(command.id(), now) {
             Some(to) if to != self.settings.broker => {
                 let message = |number| Message::Transaction { number, command };
-                self.ask_node(to, message, now, reply);
+                self.ask_node(to, message, PATIENCE, now, of_transaction(reply));
             }
             // Also where nobody coordinates it: that is what is answered then.
             _ => self.transaction(command, now, reply),
@@ -111,30 +135,46 @@ impl Node {
                         _ => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
                     });
                 });
-                self.ask_node(to, message, now, reply);
+                self.ask_node(to, message, PATIENCE, now, of_transaction(reply));
             }
             _ => reply.send(Err(error)),
         }
+    }
+
+    /// The leader of a bounded partition asks another node that coordinates groups.
+    pub(crate) fn ask_least(&self, to: BrokerId, ask: LeastAsk, now: Now, reply: Reply<Least>) {
+        let reply = Reply::new(move |said| {
+            reply.send(match said {
+                Ok(Said::Least(least)) => least,
+                Ok(Said::Transaction(_)) => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
+                Err(error) => Err(error),
+            });
+        });
+        let message = |number| Message::LeastAsk { number, ask };
+        self.ask_node(to, message, SHORT_PATIENCE, now, reply);
     }
 
     fn ask_node(
         &self,
         to: BrokerId,
         message: impl FnOnce(i64) -> Message,
+        patience: Duration,
         now: Now,
-        reply: Reply<TransactionAnswer>,
+        reply: Reply<Result<Said, ErrorCode>>,
     ) {
-        let deadline = now.mono + PATIENCE;
+        let deadline = now.mono + patience;
         let again = now.mono + UNANSWERED;
         let question = {
             let mut asked = self.peers.asked.lock();
             if asked.waiting.len() >= WAITING {
                 drop(asked);
-                let busy = TransactionAnswer::Error(ErrorCode::COORDINATOR_NOT_AVAILABLE);
-                return reply.send(busy);
+                return reply.send(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE));
             }
-            asked.next += 1;
-            let number = asked.next;
+            let number = match asked.next {
+                Some(next) => next,
+                None => (self.entropy.next_u128() >> 68) as i64,
+            };
+            asked.next = Some(number + 1);
             let question = message(number);
             let waiting = Waiting {
                 to,
@@ -216,14 +256,14 @@ impl Node {
         }
     }
 
-    pub(super) fn told_by_node(&self, from: BrokerId, number: i64, answer: TransactionAnswer) {
+    pub(super) fn told_by_node(&self, from: BrokerId, number: i64, said: Said) {
         let waiting = {
             let mut asked = self.peers.asked.lock();
             let is_asked = asked.waiting.get(&number).is_some_and(|w| w.to == from);
             is_asked.then(|| asked.waiting.remove(&number)).flatten()
         };
         if let Some(waiting) = waiting {
-            waiting.reply.send(answer);
+            waiting.reply.send(Ok(said));
         }
     }
 
@@ -250,8 +290,8 @@ impl Node {
             self.say(to, &question, now);
         }
         for waiting in expired {
-            let answer = TransactionAnswer::Error(ErrorCode::COORDINATOR_NOT_AVAILABLE);
-            waiting.reply.send(answer);
+            let error = ErrorCode::COORDINATOR_NOT_AVAILABLE;
+            waiting.reply.send(Err(error));
         }
         if let Some(next) = next {
             self.look_at_asked(next);

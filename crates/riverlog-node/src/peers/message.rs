@@ -10,10 +10,12 @@ use riverlog_log::{LogKey, Marker};
 use riverlog_wire::primitives::{DecodeError, Reader, Writer};
 use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, PartitionIndex};
 
+use crate::groups::least::{Least, LeastAsk};
 use crate::replication::{PeerAsk, PeerPart, Stamp};
 use crate::share::{ShareQuestion, ShareSaid};
 
 mod command;
+mod least;
 mod share;
 #[cfg(test)]
 mod tests;
@@ -35,6 +37,9 @@ mod kind {
     pub(super) const SHARE_SAID: u32 = 10;
     pub(super) const PASS_ON: u32 = 11;
     pub(super) const PASSED_ON: u32 = 12;
+    pub(super) const LEAST_ASK: u32 = 13;
+    pub(super) const LEAST: u32 = 14;
+    pub(super) const ROOM: u32 = 15;
 }
 
 mod answer {
@@ -128,6 +133,12 @@ pub(crate) enum Message {
         number: i64,
         answer: Result<ShareSaid, ErrorCode>,
     },
+    /// The leader of a bounded partition asks who coordinates groups what all have committed there.
+    LeastAsk { number: i64, ask: LeastAsk },
+    /// The answer.
+    Least { number: i64, answer: Least },
+    /// A coordinator that was asked that may have another answer now.
+    Room { key: LogKey },
     /// To be passed on to another node.
     PassOn { to: BrokerId, message: Bytes },
     /// What another node has sent to be passed on.
@@ -163,13 +174,13 @@ impl Message {
             return None;
         }
         match r.unsigned_varint().ok()? {
-            kind::TRANSACTION | kind::MARKER => Some(Roundabout::Question),
+            kind::TRANSACTION | kind::MARKER | kind::LEAST_ASK => Some(Roundabout::Question),
             kind::SHARE_ASK => {
                 let (_number, _broker_epoch) = (r.i64().ok()?, r.i64().ok()?);
                 let _leader_epoch = r.i32().ok()?;
                 share::may_come_twice(r.u8().ok()?).then_some(Roundabout::Question)
             }
-            kind::TOLD | kind::SHARE_SAID => Some(Roundabout::Answer),
+            kind::TOLD | kind::SHARE_SAID | kind::LEAST => Some(Roundabout::Answer),
             // What goes round already doesn't do so again.
             _ => None,
         }
@@ -255,6 +266,20 @@ impl Message {
                 w.unsigned_varint(kind::SHARE_SAID);
                 w.i64(*number);
                 share::write_answer(&mut w, answer);
+            }
+            Message::LeastAsk { number, ask } => {
+                w.unsigned_varint(kind::LEAST_ASK);
+                w.i64(*number);
+                least::write_ask(&mut w, ask);
+            }
+            Message::Least { number, answer } => {
+                w.unsigned_varint(kind::LEAST);
+                w.i64(*number);
+                least::write_answer(&mut w, *answer);
+            }
+            Message::Room { key } => {
+                w.unsigned_varint(kind::ROOM);
+                write_key(&mut w, *key);
             }
             Message::PassOn { to, message } => {
                 w.unsigned_varint(kind::PASS_ON);
@@ -384,6 +409,17 @@ impl Message {
             kind::SHARE_SAID => Message::ShareSaid {
                 number: r.i64()?,
                 answer: share::read_answer(&mut r)?,
+            },
+            kind::LEAST_ASK => Message::LeastAsk {
+                number: r.i64()?,
+                ask: least::read_ask(&mut r)?,
+            },
+            kind::LEAST => Message::Least {
+                number: r.i64()?,
+                answer: least::read_answer(&mut r)?,
+            },
+            kind::ROOM => Message::Room {
+                key: read_key(&mut r)?,
             },
             kind::PASS_ON => Message::PassOn {
                 to: BrokerId(r.i32()?),

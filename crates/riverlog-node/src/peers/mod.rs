@@ -8,6 +8,7 @@ mod forward;
 mod message;
 mod round;
 
+use asked::Said;
 pub(crate) use message::Message;
 
 use std::collections::BTreeMap;
@@ -146,7 +147,18 @@ impl Node {
                 partition,
                 marker,
             } => self.marker_asked(from, number, (topic, partition), marker, now),
-            Message::Told { number, answer } => self.told_by_node(from, number, answer),
+            Message::Told { number, answer } => {
+                self.told_by_node(from, number, Said::Transaction(answer));
+            }
+            Message::LeastAsk { number, ask } => self.least_asked(from, number, &ask, now),
+            Message::Least { number, answer } => {
+                self.told_by_node(from, number, Said::Least(answer));
+            }
+            Message::Room { key } => {
+                if let Some(partition) = self.by_key(key) {
+                    self.make_room(&partition, now);
+                }
+            }
             Message::ShareAsk {
                 number,
                 broker_epoch,

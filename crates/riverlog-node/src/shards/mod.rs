@@ -20,13 +20,14 @@ use riverlog_core::metadata::{AdminCommand, MetadataImage, NewTopic};
 use riverlog_wire::{ErrorCode, Offset, ProducerId, TopicId};
 
 use crate::controller::AdminReply;
+use crate::groups::least::Commit;
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::quorum::Quorum;
 use crate::timers::Timer;
 
 pub(crate) use load::{LoadDone, LoadJob, Replayed, replay};
-pub(crate) use shard::Shard;
+pub(crate) use shard::{Shard, ShardState};
 
 /// What a coordinator decides.
 pub(crate) type DecisionOf<C> =
@@ -104,6 +105,10 @@ pub(crate) trait Coordinator: Sized + Send + 'static {
     fn bounded_commits(_node: &Node, _command: &Self::Command) -> Vec<TopicPartition> {
         Vec::new()
     }
+    /// What a command commits, in partitions of topics that are known.
+    fn commits_of(&self, _command: &Self::Command, _image: &MetadataImage) -> Vec<Commit> {
+        Vec::new()
+    }
     /// Does an effect; no lock is held.
     fn perform(node: &Node, shard: &Arc<Shard<Self>>, effect: Self::Effect, now: Now);
 }
@@ -111,7 +116,7 @@ pub(crate) trait Coordinator: Sized + Send + 'static {
 /// All shards of a kind. Their number is that of the topic's partitions when it was made or first seen; a name's place depends on it.
 pub(crate) struct Shards<C: Coordinator> {
     pub(crate) topic: TopicId,
-    /// By partition; `None` where the partition's log can't be opened.
+    /// By partition; `None` where another node leads, or the partition's log can't be opened.
     pub(crate) shards: Vec<Option<Arc<Shard<C>>>>,
 }
 

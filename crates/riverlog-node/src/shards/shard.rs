@@ -8,16 +8,17 @@ use parking_lot::Mutex;
 use riverlog_core::Now;
 use riverlog_core::coordinator::Token;
 use riverlog_core::groups::{GroupShard, InTransaction, TopicPartition};
-use riverlog_log::Marker;
+use riverlog_log::{LogKey, Marker};
 use riverlog_mutants::{Mutant, active};
 use riverlog_wire::batch::BatchBuilder;
 use riverlog_wire::compression::Compression;
-use riverlog_wire::{ErrorCode, Offset, Sequence};
+use riverlog_wire::{ErrorCode, Offset, PartitionIndex, Sequence};
 
 use super::load::ReplayError;
 use super::{Coordinator, DecisionOf};
 use crate::append::Ack;
 use crate::command::{AppendFailure, CommittedAnswer, Reply};
+use crate::groups::least::Askers;
 use crate::node::Node;
 use crate::notice::Notice;
 use crate::partition::{Owed, Partition};
@@ -59,6 +60,8 @@ pub(crate) struct ShardState<C: Coordinator> {
     /// What was appended and isn't durable: the position after it, and when.
     in_flight: VecDeque<(Offset, Duration)>,
     timer_at: Option<Duration>,
+    /// Leaders of bounded partitions that have asked what is committed there; only of groups.
+    pub(crate) askers: Askers,
     /// A transaction was committed that may have been waited for by bounded partitions: the position after its marker.
     ended: Option<Offset>,
 }
@@ -128,6 +131,7 @@ impl<C: Coordinator> Shard<C> {
                 next: 0,
                 in_flight: VecDeque::new(),
                 timer_at: None,
+                askers: Askers::default(),
                 ended: None,
             }),
         })
@@ -218,6 +222,8 @@ impl<C: Coordinator> ShardState<C> {
         self.stage = Stage::Cold(None);
         self.life += 1;
         self.in_flight.clear();
+        // The next life waits as one would that knows of nothing.
+        self.askers = Askers::default();
         let error = ErrorCode::NOT_COORDINATOR;
         for (_, open) in std::mem::take(&mut self.open) {
             out.refused(open, error);
@@ -259,11 +265,13 @@ impl Node {
             };
             state.next += 1;
             let token = Token(state.next);
+            let early = self.begins_early(shard, &mut state, &command, now);
             match state.ready() {
                 Err(error) => {
                     cold = true;
                     out.refused(open, error);
                 }
+                Ok(_) if early => out.refused(open, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
                 Ok(machine) => {
                     let image = self.image.load();
                     let decision = machine.decide(command, token, &image, now);
@@ -524,11 +532,15 @@ impl Node {
         let ended = {
             let mut state = shard.state.lock();
             state.release(durable, &mut out);
+            if self.has_bounded_topics() {
+                self.looks_alone(&shard, &mut state, now);
+            }
             state.ended.take_if(|at| *at <= durable).is_some()
         };
         self.send_out(&shard, out, now);
         if ended {
             self.make_room_everywhere(now);
+            self.tell_all_of_room(&shard, now);
         }
     }
 
@@ -614,6 +626,17 @@ impl Node {
         reply: Reply<Result<T, ErrorCode>>,
         look: impl FnOnce(&C) -> (Result<T, ErrorCode>, Offset),
     ) {
+        self.shard_look(shard, now, reply, |state| state.ready().map(look));
+    }
+
+    /// The same by who leaves something behind, or can't be answered yet.
+    pub(crate) fn shard_look<C: Coordinator, T: Send + 'static>(
+        &self,
+        shard: &Arc<Shard<C>>,
+        now: Now,
+        reply: Reply<Result<T, ErrorCode>>,
+        look: impl FnOnce(&mut ShardState<C>) -> Result<(Result<T, ErrorCode>, Offset), ErrorCode>,
+    ) {
         if !self.coordinating.take(1) {
             return reply.send(Err(ErrorCode::COORDINATOR_NOT_AVAILABLE));
         }
@@ -621,9 +644,9 @@ impl Node {
         let mut cold = false;
         {
             let mut state = shard.state.lock();
-            match state.ready().map(look) {
+            match look(&mut state) {
                 Err(error) => {
-                    cold = true;
+                    cold = state.ready().is_err();
                     let question: Question = Box::new(move |_| reply.send(Err(error)));
                     out.questions.push((question, error));
                 }
@@ -727,10 +750,17 @@ impl Node {
         }
         self.settle(&shard.partition, out.owed, now);
         for at in commits {
-            if let Some(topic) = self.tables.by_name(&at.topic)
-                && let Ok(partition) = topic.partition(at.partition)
-            {
-                self.make_room(&partition, now);
+            let topic = match at.topic.is_empty() {
+                true => self.tables.topic(at.id),
+                false => self.tables.by_name(&at.topic),
+            };
+            let Some(topic) = topic else { continue };
+            match topic.partition(at.partition) {
+                Ok(partition) => self.make_room(&partition, now),
+                Err(_) => {
+                    let (topic, partition) = (topic.info.id, PartitionIndex(at.partition));
+                    self.tell_of_room(shard, LogKey { topic, partition }, now);
+                }
             }
         }
         if out.lost {

@@ -18,6 +18,9 @@ use riverlog_wire::{BrokerId, TopicId};
 
 use super::common::{Appended, command, config, new_topic};
 
+/// Whether a message is lost: of whom, to whom, and what it is.
+pub type Loses = Box<dyn Fn(i32, i32, &[u8]) -> bool>;
+
 pub struct Cluster {
     pub nodes: Vec<Option<Harness>>,
     pub disks: Vec<CrashDisk>,
@@ -29,6 +32,10 @@ pub struct Cluster {
     starts: u64,
     /// Directions in which nothing goes through.
     pub cut: BTreeSet<(i32, i32)>,
+    /// Which messages don't arrive.
+    pub loses: Loses,
+    /// All messages arrive twice.
+    pub repeats: bool,
     /// Nodes that hear nothing of the quorum.
     pub deaf: BTreeSet<i32>,
     /// What didn't reach a node that wasn't there, and of whom it was.
@@ -54,6 +61,8 @@ impl Cluster {
             entries: Vec::new(),
             starts: 0,
             cut: BTreeSet::new(),
+            loses: Box::new(|_, _, _| false),
+            repeats: false,
             deaf: BTreeSet::new(),
             lost: Vec::new(),
             caught_up_with: Vec::new(),
@@ -186,12 +195,15 @@ impl Cluster {
             if message.catches_up {
                 self.caught_up_with.push(message.bytes.len());
             }
-            if self.cut.contains(&(from, message.to.0)) {
+            let is_lost = (self.loses)(from, message.to.0, &message.bytes);
+            if is_lost || self.cut.contains(&(from, message.to.0)) {
                 continue;
             }
             if let Some(Some(to)) = self.nodes.get(message.to.0 as usize - 1) {
                 let (node, now) = (to.node().clone(), to.now());
-                node.on_peer(BrokerId(from), &message.bytes, now);
+                for _ in 0..1 + i32::from(self.repeats) {
+                    node.on_peer(BrokerId(from), &message.bytes, now);
+                }
             } else {
                 self.lost.push((from, message.to.0, message.bytes));
             }

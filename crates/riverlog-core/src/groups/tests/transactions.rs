@@ -10,7 +10,7 @@ use super::TestTopics;
 use crate::Now;
 use crate::groups::{
     CommittedOffset, Decision, GroupAnswer, GroupCommand, GroupSettings, GroupShard, InTransaction,
-    Join, Token, TopicPartition,
+    Join, Token, TopicPartition, Topics as _,
 };
 
 struct Host {
@@ -224,6 +224,32 @@ fn an_offset_counts_once_its_transaction_is_committed() {
     assert_eq!(host.txn(7, 0, 9), ErrorCode::NONE);
     host.end(7, false);
     assert_eq!(host.offset(0), (Some(5), Ok(Some(5))));
+}
+
+#[test]
+fn what_an_open_transaction_is_to_commit_counts_for_those_who_are_not_told_of_its_end() {
+    let mut host = Host::new();
+    let (topic, _) = host.topics.by_name("t").expect("it was set");
+    let counted = |host: &Host| host.shard.least_counted("t", topic, 0);
+    let lower = |host: &Host, offset| {
+        let place = ("t", topic, 0);
+        host.shard.is_lower("g", place, Offset(offset))
+    };
+    assert_eq!(counted(&host), Ok(None));
+    assert!(lower(&host, 9));
+    host.txn(7, 0, 3);
+    assert_eq!(counted(&host), Ok(Some(Offset(3))));
+    host.plain(0, 5);
+    assert_eq!(counted(&host), Ok(Some(Offset(3))));
+    assert_eq!(host.shard.least_committed("t", 0), Some(Offset(5)));
+    assert!(lower(&host, 2) && !lower(&host, 3));
+    host.end(7, false);
+    assert_eq!(counted(&host), Ok(Some(Offset(5))));
+    assert!(lower(&host, 4) && !lower(&host, 5));
+    // Not while a topic of that name is to be forgotten.
+    let other = TopicId([9; 16]);
+    let waits = ErrorCode::COORDINATOR_LOAD_IN_PROGRESS;
+    assert_eq!(host.shard.least_counted("t", other, 0), Err(waits));
 }
 
 #[test]

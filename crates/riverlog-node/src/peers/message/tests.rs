@@ -16,6 +16,7 @@ use riverlog_wire::{
     BrokerId, ErrorCode, LeaderEpoch, Offset, PartitionIndex, ProducerEpoch, ProducerId, TopicId,
 };
 
+use crate::groups::least::LeastAsk;
 use crate::replication::{PeerAsk, PeerPart, Stamp};
 use crate::share::{ShareQuestion, ShareSaid};
 
@@ -366,6 +367,37 @@ fn all() -> Vec<Message> {
                 ErrorCode::TRANSACTION_ABORTABLE,
             ]),
         },
+        Message::LeastAsk {
+            number: 6,
+            ask: LeastAsk {
+                key: key(),
+                start: Offset(4),
+                drops: None,
+                shards: vec![(0, LeaderEpoch(1)), (49, LeaderEpoch(2))],
+            },
+        },
+        Message::LeastAsk {
+            number: 6,
+            ask: LeastAsk {
+                key: key(),
+                start: Offset(4),
+                drops: Some(Offset(8)),
+                shards: Vec::new(),
+            },
+        },
+        Message::Least {
+            number: 6,
+            answer: Ok(Some(Offset(8))),
+        },
+        Message::Least {
+            number: 6,
+            answer: Ok(None),
+        },
+        Message::Least {
+            number: 6,
+            answer: Err(ErrorCode::NOT_COORDINATOR),
+        },
+        Message::Room { key: key() },
         Message::PassOn {
             to: BrokerId(3),
             message: Bytes::from_static(b"a message"),
@@ -422,11 +454,19 @@ fn only_what_may_come_twice_goes_round() {
         // No records, no heartbeats, nothing of the quorum, no dead letters, and nothing that goes round already.
         let name = format!("{message:?}");
         let name = name.split(' ').next().unwrap_or_default();
-        let may = ["Transaction", "Marker", "Told", "ShareAsk", "ShareSaid"];
+        let may = [
+            "Transaction",
+            "Marker",
+            "Told",
+            "ShareAsk",
+            "ShareSaid",
+            "LeastAsk",
+            "Least",
+        ];
         assert!(may.contains(&name), "{name}");
         assert!(!format!("{message:?}").contains("Bury"));
     }
-    assert_eq!((questions, answers), (10, 8));
+    assert_eq!((questions, answers), (12, 11));
 }
 
 #[test]
@@ -441,7 +481,8 @@ fn what_goes_round_is_told_by_its_beginning() {
     // Dead letters, and what this release doesn't know.
     assert_eq!(is(&ask(7)), None);
     assert_eq!(is(&ask(8)), None);
-    assert_eq!(is(&[1, 13]), None);
+    assert_eq!(is(&[1, 15]), None);
+    assert_eq!(is(&[1, 16]), None);
     assert_eq!(is(&[2, 8]), None);
     assert_eq!(is(&[1, 8]), Some(Roundabout::Answer));
     assert_eq!(is(&[]), None);
@@ -460,12 +501,42 @@ fn the_golden_bytes_of_what_is_passed_on() {
     let outer = [&[1, 11, 0, 0, 0, 3, 15][..], &inner, &[0]].concat();
     assert_eq!(bytes, outer);
     // A node of a release before this one drops and counts both kinds.
-    let newer = Message::decode(&Bytes::from_static(&[1, 13, 0]));
+    let newer = Message::decode(&Bytes::from_static(&[1, 16, 0]));
     let unknown = MessageError::Unknown {
         what: "kind",
-        value: 13,
+        value: 16,
     };
     assert_eq!(newer.unwrap_err(), unknown);
+}
+
+#[test]
+fn the_golden_bytes_of_what_is_asked_about_commits() {
+    let ask = LeastAsk {
+        key: key(),
+        start: Offset(4),
+        drops: Some(Offset(8)),
+        shards: vec![(49, LeaderEpoch(2))],
+    };
+    let bytes = Message::LeastAsk { number: 6, ask }.encode().unwrap();
+    let place = [&b"0123456789abcdef"[..], &[0, 0, 0, 3]].concat();
+    let number = |n: u8| [0, 0, 0, 0, 0, 0, 0, n];
+    let shard = [2, 0, 0, 0, 49, 0, 0, 0, 2];
+    let asked = [
+        &[1, 13][..],
+        &number(6),
+        &place,
+        &number(4),
+        &number(8),
+        &shard,
+        &[0],
+    ];
+    assert_eq!(bytes, asked.concat());
+    let answer = Ok(None);
+    let bytes = Message::Least { number: 6, answer }.encode().unwrap();
+    let said = [&[1, 14][..], &number(6), &[1], &[255; 8], &[0]].concat();
+    assert_eq!(bytes, said);
+    let bytes = Message::Room { key: key() }.encode().unwrap();
+    assert_eq!(bytes, [&[1, 15][..], &place, &[0]].concat());
 }
 
 #[test]
@@ -479,7 +550,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_without_harm(
-        which in 0..52_usize,
+        which in 0..58_usize,
         flips in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..6),
         noise in proptest::collection::vec(any::<u8>(), 0..60),
     ) {
