@@ -40,15 +40,16 @@ fn read_to(consumer: &mut Consumer, last: &str) -> Vec<String> {
     all
 }
 
-/// The next group commit finds no room; soon there is room again.
-fn fill_for_a_moment(disk: &CrashDisk) {
+/// Group commits find no room, until the disk is healed.
+fn fill(disk: &CrashDisk) {
     let full = io::ErrorKind::StorageFull;
-    disk.fail(FaultOn::Write, Times::Once, full, |path| {
+    disk.fail(FaultOn::Write, Times::Forever, full, |path| {
         path.contains("wal")
     });
 }
 
-fn wait_for_room(broker: &Broker) {
+fn make_room(disk: &CrashDisk, broker: &Broker) {
+    disk.heal();
     let deadline = Instant::now() + 30 * SECOND;
     while let Err(error) = broker.publish("other", None, b"x") {
         assert!(Instant::now() < deadline, "still no room: {error}");
@@ -63,10 +64,10 @@ fn a_record_after_one_of_unknown_fate_is_not_taken_for_its_duplicate() {
     let mut producer = broker.transaction("id").expect("a producer");
     let mut transaction = producer.begin();
     transaction.publish("t", None, b"0").expect("stored");
-    fill_for_a_moment(&disk);
+    fill(&disk);
     let first = transaction.publish("t", None, b"1");
     assert_eq!(code(first), ErrorCode::KAFKA_STORAGE_ERROR);
-    wait_for_room(&broker);
+    make_room(&disk, &broker);
     // The batch of the first is in the log by now, under the sequence that this one would have.
     let second = transaction.publish("t", None, b"2");
     assert_eq!(code(second), ErrorCode::TRANSACTION_ABORTABLE);
@@ -93,9 +94,9 @@ fn a_transaction_of_unknown_content_can_be_aborted() {
     let mut producer = broker.transaction("id").expect("a producer");
     let mut transaction = producer.begin();
     transaction.publish("t", None, b"0").expect("stored");
-    fill_for_a_moment(&disk);
+    fill(&disk);
     assert!(transaction.publish("t", None, b"1").is_err());
-    wait_for_room(&broker);
+    make_room(&disk, &broker);
     transaction.abort().expect("aborted");
     let mut transaction = producer.begin();
     transaction.publish("t", None, b"2").expect("stored");
