@@ -88,7 +88,10 @@ impl World {
             return;
         };
         let at = leader.0 as usize - 1;
-        if self.controller() == Some(at) || !self.is_up(at) {
+        // One that isn't let in yet may have lost its disk, and would be the only one to have had all.
+        let led = self.machines[at].node.as_ref();
+        let is_in = led.is_some_and(|n| n.is_let_in());
+        if self.controller() == Some(at) || !self.is_up(at) || !is_in {
             return;
         }
         self.note(format_args!("more is asked for as {at} is left alone"));
