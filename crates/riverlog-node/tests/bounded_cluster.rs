@@ -10,11 +10,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::*;
 use nodes::Cluster;
-use riverlog_core::groups::{CommittedOffset, GroupAnswer, GroupCommand, TopicPartition};
+use riverlog_core::groups::GroupAnswer;
 use riverlog_core::metadata::{MetadataRecord, PartitionImage};
 use riverlog_node::harness::Answer;
 use riverlog_node::{ClusterSettings, NodeSettings};
-use riverlog_wire::{BrokerId, ErrorCode, Generation, LeaderEpoch, Offset, TopicId};
+use riverlog_wire::{BrokerId, ErrorCode, LeaderEpoch, Offset, TopicId};
 
 const TOPIC: TopicId = TopicId([7; 16]);
 
@@ -88,32 +88,8 @@ fn other_group_at(cluster: &Cluster, id: i32) -> String {
     found.next().expect("the node coordinates something")
 }
 
-fn commit_command(group: &str, offset: i64) -> GroupCommand {
-    GroupCommand::Commit {
-        group: group.to_owned(),
-        generation: Generation(-1),
-        member: String::new(),
-        instance: None,
-        offsets: vec![(
-            TopicPartition {
-                topic: "t".to_owned(),
-                id: TopicId::ZERO,
-                partition: 0,
-            },
-            CommittedOffset {
-                offset: Offset(offset),
-                leader_epoch: LeaderEpoch(-1),
-                metadata: String::new(),
-                commit_timestamp: 0,
-                expire_timestamp: None,
-            },
-        )],
-        version: 8,
-    }
-}
-
 fn commit_once(cluster: &mut Cluster, id: i32, group: &str, offset: i64) -> ErrorCode {
-    let command = commit_command(group, offset);
+    let command = outside_commit(group, "t", offset);
     let node = cluster.node(id);
     let answer = node.ask(|node, now, reply| node.group(command, now, reply));
     match cluster.wait(&answer) {
@@ -301,7 +277,7 @@ fn a_commit_that_is_not_for_good_does_not_count() {
     // Nobody gets what node 2 writes, and it answers what it is asked.
     cluster.loses = Box::new(|from, _, bytes| from == 2 && bytes[1] == RECORDS);
     let node = cluster.node(2);
-    let command = commit_command(&group, 2);
+    let command = outside_commit(&group, "t", 2);
     let committed = node.ask(|node, now, reply| node.group(command, now, reply));
     assert_eq!(put(&mut cluster, "c"), Err(ErrorCode::POLICY_VIOLATION));
     assert_eq!(start(&cluster, LEADER), 0);

@@ -266,30 +266,35 @@ pub fn read_all(host: &mut Harness, name: &str, index: i32) -> Vec<(i64, String)
     all
 }
 
+/// What commits an offset of partition 0 from outside a group's membership.
+pub fn outside_commit(group: &str, topic: &str, offset: i64) -> GroupCommand {
+    GroupCommand::Commit {
+        group: group.to_owned(),
+        generation: Generation(-1),
+        member: String::new(),
+        instance: None,
+        offsets: vec![(
+            TopicPartition {
+                topic: topic.to_owned(),
+                id: TopicId::ZERO,
+                partition: 0,
+            },
+            CommittedOffset {
+                offset: Offset(offset),
+                leader_epoch: LeaderEpoch(-1),
+                metadata: String::new(),
+                commit_timestamp: 0,
+                expire_timestamp: None,
+            },
+        )],
+        version: 8,
+    }
+}
+
 /// Commits an offset from outside a group's membership, as the admin client does; tries again while groups load.
 pub fn commit_from_outside(host: &mut Harness, group: &str, topic: &str, offset: i64) {
     for _ in 0..100 {
-        let command = GroupCommand::Commit {
-            group: group.to_owned(),
-            generation: Generation(-1),
-            member: String::new(),
-            instance: None,
-            offsets: vec![(
-                TopicPartition {
-                    topic: topic.to_owned(),
-                    id: TopicId::ZERO,
-                    partition: 0,
-                },
-                CommittedOffset {
-                    offset: Offset(offset),
-                    leader_epoch: LeaderEpoch(-1),
-                    metadata: String::new(),
-                    commit_timestamp: 0,
-                    expire_timestamp: None,
-                },
-            )],
-            version: 8,
-        };
+        let command = outside_commit(group, topic, offset);
         let answer = host.get(|node, now, reply| node.group(command, now, reply));
         let Some(GroupAnswer::Partitions(error, each)) = answer else {
             panic!("a commit's answer")
