@@ -69,7 +69,8 @@ struct Flight {
 enum Took {
     Nothing,
     Records,
-    Cut,
+    /// It ends there now.
+    Cut(Offset),
     BeganAnew,
     /// The copy can't be made one that follows this leader.
     Unusable,
@@ -300,12 +301,11 @@ impl Node {
             self.settle(&partition, owed, now);
             match taken {
                 Ok(Took::Nothing | Took::Records) => {}
-                Ok(Took::Cut) => {
+                Ok(Took::Cut(end)) => {
                     cut = true;
                     sometimes(Mark::TailOfFollowerCut);
                     count(&self.metrics.replica_cuts);
-                    let end = partition.state.lock().log.as_ref().map(Log::log_end_offset);
-                    self.cut_cleaned(part.key, end.unwrap_or_default());
+                    self.cut_cleaned(part.key, end);
                 }
                 Ok(Took::BeganAnew) => {
                     sometimes(Mark::FollowerBegunAnew);
@@ -455,7 +455,7 @@ impl State {
                 owed.dirty |= !std::mem::replace(&mut self.upkeep.dirty, true);
                 // Its start lies behind what it has in common with the leader: it can't be cut to there, nor used.
                 match after < end {
-                    true => Ok(Took::Cut),
+                    true => Ok(Took::Cut(after)),
                     false => Ok(Took::Unusable),
                 }
             }
